@@ -1,0 +1,55 @@
+"""The `structrl` command: one dispatcher. A command's module is imported only when it is called."""
+
+import sys
+from importlib import import_module
+
+# command -> (module, function taking argv and returning the exit code, one line of help)
+COMMANDS = {
+    "check": ("structrl.lang.commands", "check", "check .task files: every error at once, with help"),
+    "fmt": ("structrl.lang.commands", "fmt", "format .task files (--check, --diff)"),
+    "vocabulary": ("structrl.lang.commands", "vocabulary", "verbs and predicates of a simulator, with thresholds"),
+    "explain": (
+        "structrl.evaluate.explain",
+        "main",
+        "a task in words; --episode FILE: which credits it earned, and why",
+    ),
+    "init": ("structrl.init", "main", "start a project: copy a config and its tasks for editing"),
+    "demos": ("structrl.imitation.demos", "main", "record demonstrations with the scripted expert"),
+    "calibrate": (
+        "structrl.imitation.calibrate",
+        "main",
+        "measure subtask durations and write them into the .task file",
+    ),
+    "fit": ("structrl.rl.cli", "fit", "train: --config X.yaml; --resume continues a run"),
+    "validate": ("structrl.rl.cli", "validate", "run a config's validation episodes"),
+    "evaluate": ("structrl.evaluate.command", "main", "success per task and subtask, with Wilson intervals"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; exit code 0 success, 1 findings or failure, 2 wrong usage."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: structrl COMMAND ...\n")
+        for name, (_, _, text) in COMMANDS.items():
+            print(f"  {name:<11} {text}")
+        print("\n`structrl COMMAND --help` says more.")
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from structrl import __version__
+
+        print(f"structrl {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        import difflib
+
+        close = difflib.get_close_matches(argv[0], COMMANDS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else f"; one of: {', '.join(COMMANDS)}"
+        print(f"structrl: error: unknown command '{argv[0]}'{hint}", file=sys.stderr)
+        return 2
+    module, function, _ = COMMANDS[argv[0]]
+    return getattr(import_module(module), function)(argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The chunk environment: one simulator batch as a TorchRL `EnvBase`."""

@@ -1,0 +1,1 @@
+"""Episode files, success rates with intervals, and explanations of credit."""

@@ -1,0 +1,1 @@
+"""Demonstrations, durations, and supervised flow matching (the warm start)."""

@@ -1,0 +1,1 @@
+"""Plans: a task's subtasks, order, durations and worth as tensors."""

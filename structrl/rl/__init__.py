@@ -1,0 +1,1 @@
+"""Online reinforcement learning: rollouts, advantages, losses and the Lightning modules."""

@@ -1,0 +1,1 @@
+"""Simulators (torch-free): contract, vocabularies, condition programs, and the embedded tabletop."""

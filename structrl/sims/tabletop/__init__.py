@@ -1,0 +1,1 @@
+"""The embedded simulator: tabletop scenes on `mujoco.batch`."""
