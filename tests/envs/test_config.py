@@ -89,7 +89,7 @@ def test_reward_state_of_a_partial_reset_is_that_of_a_fresh_episode(files):
             td = step_mdp(td)
         return torch.stack(rewards), td
 
-    whole, last = run(partial=False)
+    whole, _ = run(partial=False)
     split, last_split = run(partial=True)
     assert whole.abs().sum() > 0
     assert torch.equal(split[:, [0, 2]], whole[:, [0, 2]]) and torch.equal(split[:4, 1], whole[:4, 1])
