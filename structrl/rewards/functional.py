@@ -20,7 +20,7 @@ from torch import Tensor
 from structrl.plan.plan import PlanRows
 from structrl.rewards.options import RewardOptions
 
-WINDOW = 60  # steps packed into one int64: bits 1..60, and one more for "not within this window"
+WINDOW = 50  # steps packed into one integer: bits 1..50 (float64 sums them exactly), and one for "not in this window"
 NEVER = -1  # in `eligible` and `credited_at`: not yet
 
 
@@ -137,13 +137,14 @@ def _advance_window(
     # Rule 7: at which steps the gate is open, given that the prerequisites are complete.
     held = options.gate == "held"
     if held:
-        dropped_ELN = (~holds_ELN & ~plan.pulse[:, None]).float()
-        open_EN = _pack(torch.bmm(dropped_ELN, plan.prerequisites.float().mT) == 0) & executed_E1 | never
+        # Bits of the steps at which some prerequisite is false; a completed pulse counts as holding.
+        dropped_EN = torch.where(plan.pulse, 0, false_EN)
+        open_EN = executed_E1 & ~_either(plan.prerequisites * dropped_EN[:, None]) | never
         ready_EN = true_EN & open_EN | never
         open_EN = torch.where(state.eligible >= 0, -2, open_EN)
     else:
         ready_EN = true_EN | never
-    gates_ENN = plan.prerequisites.float() * (options.gate != "none")
+    gates_ENN = plan.prerequisites.view(torch.uint8).float() * (options.gate != "none")
     must_lapse_EN = plan.newly & ~state.lapsed
     any_must_lapse = bool(must_lapse_EN.any())
 
@@ -266,8 +267,16 @@ def _tick(t: Tensor, options: RewardOptions, chunk: int) -> Tensor:
 
 def _pack(holds_ELN: Tensor) -> Tensor:
     """Bits s = 1..L of an int64 [E, N] are the truth values after the s-th step, bool [E, L, N]."""
-    bits_L = 2 ** torch.arange(1, holds_ELN.shape[1] + 1, device=holds_ELN.device)
-    return (holds_ELN * bits_L[:, None]).sum(1)
+    bits_L = 2.0 ** torch.arange(1, holds_ELN.shape[1] + 1, device=holds_ELN.device, dtype=torch.float64)
+    # Seen as bytes, because torch converts bytes several times faster than bools.
+    return (holds_ELN.view(torch.uint8).double() * bits_L[:, None]).sum(1).long()
+
+
+def _either(bits: Tensor) -> Tensor:
+    """Bitwise or over the last axis; its halves overlap by one where it is odd."""
+    while (size := bits.shape[-1]) > 1:
+        bits = bits[..., : (size + 1) // 2] | bits[..., size // 2 :]
+    return bits[..., 0]
 
 
 def _from_first(bits: Tensor) -> Tensor:
