@@ -3,20 +3,19 @@
 Shapes: B running environments.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from structrl import keys
 from structrl.policies.actor_critic import ActorCritic
 from structrl.rl.rollout import Act
 from structrl.seeding import Stream
 from structrl.sims.base import Start
 
-# Every call of the policy goes through this; a LightningModule passes one that its strategy hooks.
-Call = Callable[..., TensorDict]
+TIME_COLUMN = -4  # of reward_state: t / horizon, see structrl.rewards.functional.reward_state
 
 
 def counters(starts: Sequence[Start], episode_B: Tensor, chunk_B: Tensor) -> np.ndarray:
@@ -31,27 +30,32 @@ def counters(starts: Sequence[Start], episode_B: Tensor, chunk_B: Tensor) -> np.
     return np.array(rows, np.int64)
 
 
-def sampling(policy: ActorCritic, starts: Sequence[Start], call: Call | None = None) -> Act:
-    """Acts by the flow SDE, and writes chain, log-probability and value."""
-    call = policy if call is None else call
+def sampling(policy: ActorCritic, starts: Sequence[Start], blind_to_time: bool = False) -> Act:
+    """Acts by the flow SDE, and writes chain, log-probability and value; `blind_to_time`: see `hide_time`."""
 
     def act(td: TensorDict, chunk_B: Tensor, episode_B: Tensor) -> TensorDict:
-        device = policy.vla.scored.device
         noise, index = policy.draw(counters(starts, episode_B, chunk_B))
-        with torch.no_grad():
-            return call("act", td.to(device), noise, index).to(td.device or "cpu")
+        td = hide_time(td) if blind_to_time else td
+        return policy("act", td.to(noise.device), noise, index).to("cpu")
 
     return act
 
 
-def deterministic(policy: ActorCritic, starts: Sequence[Start], call: Call | None = None) -> Act:
+def deterministic(policy: ActorCritic, starts: Sequence[Start]) -> Act:
     """Acts by the ODE from seeded initial noise: evaluation."""
-    call = policy if call is None else call
 
     def act(td: TensorDict, chunk_B: Tensor, episode_B: Tensor) -> TensorDict:
-        device = policy.vla.scored.device
         noise, _ = policy.draw(counters(starts, episode_B, chunk_B))
-        with torch.no_grad():
-            return call("act_ode", td.to(device), noise[:, 0]).to(td.device or "cpu")
+        return policy("act_ode", td.to(noise.device), noise[:, 0]).to("cpu")
 
     return act
+
+
+def hide_time(td: TensorDict) -> TensorDict:
+    """A copy of `td` whose reward state does not tell t / horizon.
+
+    A critic that bootstraps past the time limit must not see how near it is.
+    """
+    hidden = td.get(keys.REWARD_STATE).clone()
+    hidden[..., TIME_COLUMN] = 0.0
+    return td.copy().set(keys.REWARD_STATE, hidden)
