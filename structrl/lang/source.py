@@ -1,0 +1,112 @@
+"""The text before it is parsed: what is refused outright, where the comments are, and which brackets are open."""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from structrl.lang.diagnostics import Diagnostic, TaskError
+from structrl.lang.tree import Span
+
+MAX_CHARACTERS = 1_000_000
+MAX_NESTING = 100  # brackets inside brackets, and operators inside operators
+
+_PIECES = re.compile(r'"(?:[^"\\\n]|\\["\\])*"|#[^\n]*')
+# Control characters (but tab and line ends), and those that change the direction of text or end lines unseen.
+_FORBIDDEN = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_WRITE = {
+    **dict.fromkeys("“”„‟«»″", 'write "straight quotes"'),
+    **dict.fromkeys("‘’‚‛′", 'text is written in "straight double quotes"'),
+    **dict.fromkeys("→⇒➔⟶", "order is written with `then`"),
+    **dict.fromkeys("–—−", "write a plain hyphen, -"),
+    **dict.fromkeys("；", "write ;"),
+    **dict.fromkeys("，、", "write a plain comma"),
+    **dict.fromkeys("（）", "write plain parentheses"),
+    **dict.fromkeys("∧", "write `and`"),
+    **dict.fromkeys("∨", "write `or`"),
+    **dict.fromkeys("¬", "write `not`"),
+    **dict.fromkeys("°", "write the unit as `deg`"),
+    **dict.fromkeys("\u00a0\u2007\u202f\u3000\u200b\u2009", "replace it by a plain space"),
+}
+
+
+class Comment(NamedTuple):
+    """A comment with its `#`, and where it stands."""
+
+    span: Span
+    text: str
+
+
+def place(text: str, start: int, end: int) -> Span:
+    """The span [start, end) with its line and column."""
+    return Span(start, end, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+
+
+def comments(text: str) -> list[Comment]:
+    """All comments, in order."""
+    found, line, passed = [], 1, 0
+    for match in _PIECES.finditer(text):
+        if match[0].startswith("#"):
+            line, passed = line + text.count("\n", passed, match.start()), match.start()
+            note = match[0].rstrip()
+            col = match.start() - text.rfind("\n", 0, match.start())
+            found.append(Comment(Span(match.start(), match.start() + len(note), line, col), note))
+    return found
+
+
+def code_only(text: str) -> str:
+    """The text with the insides of strings and all comments blanked, of the same length."""
+
+    def blank(match: re.Match[str]) -> str:
+        piece = match[0]
+        return f'"{"_" * (len(piece) - 2)}"' if piece.startswith('"') else " " * len(piece)
+
+    return _PIECES.sub(blank, text)
+
+
+def open_brackets(code: str) -> list[int]:
+    """Offsets of the `(` and `group <` that are still open at the end of `code`, outermost first."""
+    stack: list[int] = []
+    for match in re.finditer(r"[()<>]", code):
+        if match[0] in "(<":
+            stack.append(match.start())
+        elif stack:
+            stack.pop()
+    return stack
+
+
+def refuse(text: str, path: str) -> None:
+    """Stop what must not reach the parser.
+
+    Raises:
+        TaskError: above `MAX_CHARACTERS` or `MAX_NESTING` brackets, for control and invisible characters anywhere, and
+            for characters outside ASCII other than in strings and comments.
+    """
+    if len(text) > MAX_CHARACTERS:
+        message = f"{len(text):,} characters; a task file has at most {MAX_CHARACTERS:,}"
+        raise TaskError([Diagnostic("T003", message, Span(0, 1, 1, 1))], text[:200], path)
+    code = code_only(text)
+    odd = [m.start() for m in _FORBIDDEN.finditer(text)]
+    odd += [m.start() for m in re.finditer(r"[^\x00-\x7f]", code) if not _FORBIDDEN.match(m[0])]
+    found = [_character(text, index) for index in sorted(odd)[:10]]
+    if found:
+        raise TaskError(found, text, path)
+    depth = 0
+    for match in re.finditer(r"[()<>]", code):
+        depth += 1 if match[0] in "(<" else -1
+        if depth > MAX_NESTING:
+            span = place(text, match.start(), match.end())
+            help_ = "name the inner parts with `define`"
+            raise TaskError([Diagnostic("T003", f"more than {MAX_NESTING} open brackets", span, help_)], text, path)
+
+
+def _character(text: str, index: int) -> Diagnostic:
+    char = text[index]
+    name = unicodedata.name(char, "control character").lower()
+    shown = f"'{char}' " if char.isprintable() else ""
+    help_ = _WRITE.get(char, "names, numbers and signs are ASCII; other characters belong in comments and strings")
+    if _FORBIDDEN.match(char):
+        help_ = "remove it"
+    if char == "\r":
+        name, help_ = "carriage return without a line feed", "end lines with LF or CR LF"
+    span = place(text, index, index + 1)
+    return Diagnostic("T002", f"{shown}({name}, U+{ord(char):04X}) is not allowed here", span, help_)
