@@ -83,5 +83,3 @@ class PPOOptions:
             "average": ("chunks", "episodes"),
         }.items():
             require(key, getattr(self, key) in choices, f"one of {', '.join(choices)}")
-
-

@@ -5,7 +5,6 @@ Where standard error is not a terminal (a log file), one line per iteration inst
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
@@ -85,4 +84,3 @@ class IterationBar(ProgressBar):
             if bar is not None:
                 bar.close()
         self.iterations = self.inner = None
-
