@@ -115,7 +115,10 @@ def versions() -> dict[str, str]:
 
 
 class EpisodeWriter:
-    """Appends episodes to a new file; leaving the `with` block normally marks the file complete.
+    """Appends episodes to a new file.
+
+    It grows as `<path>.part` and takes its name when the `with` block is left normally, so that an interrupted command
+    leaves no file that a later one would take for finished.
 
     Args:
         path: the file to create.
@@ -133,8 +136,9 @@ class EpisodeWriter:
             raise FileExistsError(f"{self.path} exists; choose another name or pass --overwrite")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.meta = {"versions": versions(), **(meta or {})}
+        self._part = self.path.with_name(self.path.name + ".part")
         # The 1.8 file format lets an attribute (a long task text) exceed 64 kB.
-        self._file = h5py.File(self.path, "w", libver=("v108", "v108"))
+        self._file = h5py.File(self._part, "w", libver=("v108", "v108"))
         self._data = self._file.create_group("data")
         self._data.attrs.update(format=FORMAT, complete=False, total=0)
         self.count = 0
@@ -165,11 +169,13 @@ class EpisodeWriter:
         self._data.attrs["total"] = int(self._data.attrs["total"]) + episode.length
 
     def close(self, complete: bool = True) -> None:
-        """Close the file; `complete=False` leaves it marked as unfinished."""
+        """Close the file; `complete=False` leaves the unfinished `.part`."""
         if self._file:
             self._data.attrs["meta"] = json.dumps(self.meta)
             self._data.attrs["complete"] = complete
             self._file.close()
+            if complete:
+                self._part.replace(self.path)
 
     def __enter__(self) -> "EpisodeWriter":
         return self

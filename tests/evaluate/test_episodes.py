@@ -76,16 +76,20 @@ def test_unfinished_file(tmp_path):
     with pytest.raises(RuntimeError, match="stop"), EpisodeWriter(path) as out:
         out.append(episode(VALUES))
         raise RuntimeError("stop")
+    assert not path.exists()
     with pytest.raises(EpisodeFileError, match=r"unfinished.*run it again"):
-        EpisodeFile(path)
+        EpisodeFile(tmp_path / "a.h5.part")
+    write(path, episode(VALUES), episode(VALUES))  # the rest does not get in the way of the next attempt
+    assert len(EpisodeFile(path)) == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["a.h5"]
 
 
 def test_open_and_cut_off_files(tmp_path):
     path = tmp_path / "a.h5"
     out = EpisodeWriter(path)
     out.append(episode(VALUES))
-    with pytest.raises(EpisodeFileError, match=r"a\.h5 is"):  # still being written, by this process
-        EpisodeFile(path)
+    with pytest.raises(EpisodeFileError, match=r"a\.h5\.part is"):  # still being written, by this process
+        EpisodeFile(tmp_path / "a.h5.part")
     out.close()
     cut = tmp_path / "cut.h5"
     cut.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
