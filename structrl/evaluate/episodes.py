@@ -12,7 +12,7 @@ recomputed and explained from. T environment steps, N subtasks, A atoms, D actio
         atom_values      f64  [T+1, A]     NaN where the simulator has no measure
         start            i64  [6]          (task, init, seed, stream, iteration, episode)
         obs_at           i64  [O]          environment step of each observation, ascending, first 0
-        obs/<name>            [O, ...]     what the policy saw; `images/<cam>` uint8
+        obs/<name>            [O, ...]     what the policy saw; `images.<cam>` of a simulator lies in `obs/images/<cam>`
 """
 
 import dataclasses
@@ -48,6 +48,7 @@ class Episode:
         failed: ended by the task's `fail` condition or by unstable physics.
         atom_tests: how each atom was decided, in the order of `task.atoms`.
         obs_at: environment steps at which `observation` was taken.
+        observation: by the simulator's names, `state`, `tokens`, `images.wrist`.
     """
 
     task: TaskSpec
@@ -164,7 +165,7 @@ class EpisodeWriter:
             group.create_dataset(name, data=getattr(episode, name))
         for name, array in episode.observation.items():
             images = array.dtype == np.uint8  # everything else is too small to be worth compressing
-            group.create_dataset(f"obs/{name}", data=array, compression="lzf" if images and array.size else None)
+            group.create_dataset(f"obs/{name.replace('.', '/')}", data=array, compression="lzf" if images and array.size else None)
         self.count += 1
         self._data.attrs["total"] = int(self._data.attrs["total"]) + episode.length
 
@@ -227,7 +228,7 @@ class EpisodeFile:
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
-                observation[name] = item[()]
+                observation[name.replace("/", ".")] = item[()]
 
         if "obs" in group:
             group["obs"].visititems(visit)

@@ -62,6 +62,6 @@ def episode(values, task=TASK, failed=False, obs_at=None):
         obs_at=obs_at,
         observation={
             "state": np.arange(len(obs_at) * 3, dtype=np.float32).reshape(-1, 3),
-            "images/wrist": np.full((len(obs_at), 3, 4, 4), 7, np.uint8),
+            "images.wrist": np.full((len(obs_at), 3, 4, 4), 7, np.uint8),
         },
     )
