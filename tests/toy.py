@@ -21,7 +21,7 @@ def toy_task(
     chain: bool = True,
     programs: Sequence[Program] | None = None,
     atoms: int | None = None,
-    success: Program | None | str = "all",
+    success: Program | str | None = "all",
     fail: Program | None = None,
     **fields: Any,
 ) -> TaskSpec:

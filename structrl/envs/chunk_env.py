@@ -184,7 +184,7 @@ class ChunkEnv(EnvBase):
         """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`."""
         return self.runner.state(ids) | {"start": self._start[ids].copy()}
 
-    def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:  # type: ignore[override]
+    def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` returned, in the same or other environments.
 
         The reward state is the caller's: it lives in the TensorDict.

@@ -151,7 +151,18 @@ class ChunkRunner:
         self.counts["clipped_steps"] += int(((within != action).any(-1) & executed).sum())
         self.counts["failed"] += int((self.failed & ~failed_before).sum())
         self.counts["unstable"] += int((self.unstable & ~unstable_before).sum())
-        return self._result(holds, steps, atoms, values)
+        return ChunkResult(
+            holds=holds,
+            steps=steps,
+            t=self.t.copy(),
+            success=self.success.copy(),
+            failed=self.failed.copy(),
+            unstable=self.unstable.copy(),
+            terminated=self.success | self.failed,
+            truncated=self.truncated.copy(),
+            atoms=atoms,
+            values=values,
+        )
 
     def _step(self, ids: Ids, action: NDArray[np.float32]) -> Ids:
         """One control step; returns the environments that go on."""
@@ -174,9 +185,7 @@ class ChunkRunner:
                 success[own] = self.sim.own_success(ids[own])
         broken = self.sim.unstable(ids)
         values = self.sim.atom_values(ids) if self.record else None
-        valid = slice(None)
-        if broken.any():
-            valid = np.flatnonzero(~broken)
+        valid = np.flatnonzero(~broken)
         self.holds[ids[valid]] = holds[valid]
         if values is not None:
             self.atoms[ids[valid]], self.values[ids[valid]] = atoms[valid], values[valid]
@@ -194,10 +203,6 @@ class ChunkRunner:
                 f"action of environment {env} (task '{spec.name}', {spec.path}) is not finite at step {self.t[env]}: "
                 f"{action[env].tolist()}; the policy produced NaN or infinity"
             )
-
-    def _result(self, holds, steps, atoms, values) -> ChunkResult:
-        flags = [flag.copy() for flag in (self.t, self.success, self.failed, self.unstable)]
-        return ChunkResult(holds, steps, *flags, self.success | self.failed, self.truncated.copy(), atoms, values)
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
         """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`."""

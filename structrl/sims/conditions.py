@@ -127,7 +127,7 @@ class ConditionTable:
             return self._step_task(0, ids, atoms)
         verdict = Verdict(np.zeros((len(ids), self.num_subtasks), bool), *np.zeros((2, len(ids)), bool))
         task = self.task[ids]
-        for k in np.flatnonzero(np.bincount(task)):
+        for k in np.flatnonzero(np.bincount(task)).tolist():
             at = np.flatnonzero(task == k)
             holds, success, fail = self._step_task(k, ids[at], atoms[at])
             verdict.holds[at, : holds.shape[1]] = holds
