@@ -165,7 +165,9 @@ class EpisodeWriter:
             group.create_dataset(name, data=getattr(episode, name))
         for name, array in episode.observation.items():
             images = array.dtype == np.uint8  # everything else is too small to be worth compressing
-            group.create_dataset(f"obs/{name.replace('.', '/')}", data=array, compression="lzf" if images and array.size else None)
+            group.create_dataset(
+                f"obs/{name.replace('.', '/')}", data=array, compression="lzf" if images and array.size else None
+            )
         self.count += 1
         self._data.attrs["total"] = int(self._data.attrs["total"]) + episode.length
 

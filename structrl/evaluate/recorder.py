@@ -56,7 +56,13 @@ class EpisodeRecorder:
                 parts["at"].append(result.t[e, None].astype(np.int64))
                 for name, value in last.items():
                     parts["obs." + name].append(value[i, None].copy())
-                self._finish(number, int(td[keys.TASK][i]), td[keys.START][i].numpy(), bool(result.success[e]), bool(result.failed[e]))
+                self._finish(
+                    number,
+                    int(td[keys.TASK][i]),
+                    td[keys.START][i].numpy(),
+                    bool(result.success[e]),
+                    bool(result.failed[e]),
+                )
 
     def _finish(self, number: int, task: int, start: np.ndarray, success: bool, failed: bool) -> None:
         whole = {name: np.concatenate(parts) for name, parts in self._running.pop(number).items()}

@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-import lightning as L
 import numpy as np
 import torch
+from lightning import LightningDataModule
 from tensordict import TensorDict
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
@@ -49,7 +49,9 @@ class DemoTensors:
         usable = [episode.obs_at < episode.length for episode in episodes]  # the last observation has no action
         self.action_RA = torch.from_numpy(np.concatenate([episode.actions for episode in episodes]))
         self.observation = {
-            name: torch.from_numpy(np.concatenate([e.observation[name][u] for e, u in zip(episodes, usable, strict=True)]))
+            name: torch.from_numpy(
+                np.concatenate([e.observation[name][u] for e, u in zip(episodes, usable, strict=True)])
+            )
             for name in spec.observation
         }
         counts = [int(u.sum()) for u in usable]
@@ -122,7 +124,7 @@ def identity(batch: TensorDict) -> TensorDict:
     return batch
 
 
-class DemoData(L.LightningDataModule):
+class DemoData(LightningDataModule):
     """Demonstrations for `FlowMatching`.
 
     Args:
@@ -147,7 +149,9 @@ class DemoData(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Read the demonstrations."""
         if not Path(self.demos).is_file():
-            raise EpisodeFileError(f"no demonstrations at {self.demos}; record them: structrl demos TASK --out {self.demos}")
+            raise EpisodeFileError(
+                f"no demonstrations at {self.demos}; record them: structrl demos TASK --out {self.demos}"
+            )
         env = make_env(dataclasses.replace(self.env, num_envs=1))
         self.spec, tasks = env_spec(env), env.base_env.simulator.tasks
         env.close()

@@ -139,9 +139,10 @@ def main(argv: list[str]) -> int:
         )
         meta = {"command": "demos", "task": task.name, "seed": args.seed, "slop": args.slop, "chunk": 1}
         tally = Tally(args.episodes)
-        with EpisodeWriter(args.out, meta, overwrite=args.overwrite) as out, tqdm(
-            total=args.episodes, desc="demonstrations", unit="episode"
-        ) as bar:
+        with (
+            EpisodeWriter(args.out, meta, overwrite=args.overwrite) as out,
+            tqdm(total=args.episodes, desc="demonstrations", unit="episode") as bar,
+        ):
             env = make_env(config, record=True)
             record(env, make_expert(env.base_env.simulator, slop=args.slop), tally, args.seed, out.append, bar)
             out.meta |= {"attempts": tally.attempts, "failures": tally.failures}
@@ -150,7 +151,7 @@ def main(argv: list[str]) -> int:
         print(f"structrl demos: error: {error}", file=sys.stderr)
         return 1
     print(
-        f"{tally.kept} demonstrations of {task.name} in {args.out}; {tally.failures} of {tally.attempts} attempts failed "
-        "and were dropped"
+        f"{tally.kept} demonstrations of {task.name} in {args.out}; "
+        f"{tally.failures} of {tally.attempts} attempts failed and were dropped"
     )
     return 0

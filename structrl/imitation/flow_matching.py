@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import lightning as L
 import numpy as np
 import torch
+from lightning import LightningModule
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -47,7 +47,7 @@ class SFTOptions:
         return min((step + 1) / max(self.warmup, 1), 1.0) * cosine
 
 
-class FlowMatching(L.LightningModule):
+class FlowMatching(LightningModule):
     """Trains the actor of an ActorCritic on demonstrations; its critic stays as initialised.
 
     Weights are in the checkpoint under "policy.", as PPO's are, so that `warm_start` reads them.
@@ -62,7 +62,7 @@ class FlowMatching(L.LightningModule):
         self,
         policy: Callable[[VLASpec], VLA] = CompactVLA,
         flow: FlowOptions = FlowOptions(),  # noqa: B008 - frozen
-        sft: SFTOptions = SFTOptions(),  # noqa: B008 - frozen
+        sft: SFTOptions = SFTOptions(),
     ) -> None:
         super().__init__()
         self.make_policy, self.flow, self.sft = policy, flow, sft
