@@ -117,7 +117,7 @@ def shortfalls(
 
     Returns:
         `in(apple, box): best 0.031 m at step 120, needs < 0 m` for each such atom. If every atom was as needed at some
-        step: the step with the most of them at once and what was false then, or for how long all of them held.
+        step: the latest step with the most of them at once and what was false then, or for how long all of them held.
     """
     if node.kind == "or":
         lines = [shortfalls(part, tests, atoms, values, since) for part in node.parts]
@@ -148,7 +148,7 @@ def shortfalls(
         return [
             f"its atoms were as needed at {together.sum()} steps, at most {longest_run(together)} in a row: too short"
         ]
-    best = int(fits.sum(1).argmax())
+    best = len(fits) - 1 - int(fits.sum(1)[::-1].argmax())  # the latest of equals
     false = "; ".join(f"{names[k]}: {measured(k, since + best)}" for k in np.flatnonzero(~fits[best]))
     return [
         "each atom was as needed at some step, but never all at once; "

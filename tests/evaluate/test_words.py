@@ -86,7 +86,7 @@ def test_never_all_at_once():
     values = [[-1, 0.2, 0, 1], [0.1, -1, 0, 1]]
     (line,) = why((A, B, ("and", 2)), values)
     assert "never all at once" in line
-    assert line.endswith("at step 0, all but in(drink, box): 0.2 m at step 0, needs < 0 m")
+    assert line.endswith("at step 1, all but in(apple, box): 0.1 m at step 1, needs < 0 m")
 
 
 def test_not_long_enough():
