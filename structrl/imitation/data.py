@@ -4,6 +4,7 @@ Shapes: B batch, H x A action chunk, R all recorded environment steps of all dem
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,33 +131,52 @@ class DemoData(LightningDataModule):
     Args:
         env: the environment that the policy will act in; it fixes tasks, chunk, and so the policy's shapes. Give the
             same here as in the RL that will start from these weights.
-        demos: HDF5 file of `structrl demos`.
+        demos: HDF5 files of `structrl demos`, one or more per task.
         batch_size: chunks per step, summed over ranks.
         steps_per_epoch: optimiser steps between checkpoints; training takes trainer.max_epochs times as many.
-        seed: of the batches, the noise and the times. The policy's first weights follow seed_everything.
+        seed: of first weights, batches, noise and times; default: the config's `seed_everything`.
 
     Raises:
         ValueError: demonstrations that do not belong to `env`, at `setup`.
     """
 
+    spec: VLASpec
+    chunks: DemoTensors
+
     def __init__(
-        self, env: EnvConfig, demos: str, batch_size: int = 256, steps_per_epoch: int = 100, seed: int = 0
-    ) -> None:
+        self,
+        env: EnvConfig,
+        demos: list[str],
+        batch_size: int = 256,
+        steps_per_epoch: int = 100,
+        seed: int | None = None,
+    ):
         super().__init__()
-        self.env, self.demos, self.seed = env, demos, seed
-        self.batch_size, self.steps_per_epoch = batch_size, steps_per_epoch
+        if batch_size < 1 or steps_per_epoch < 1:
+            raise ValueError(
+                f"data.batch_size and data.steps_per_epoch must be at least 1, not {batch_size} and {steps_per_epoch}"
+            )
+        self.env, self.demos, self.batch_size, self.steps_per_epoch = env, demos, batch_size, steps_per_epoch
+        self.seed = int(os.environ.get("PL_GLOBAL_SEED", 0)) if seed is None else seed
 
     def setup(self, stage: str) -> None:
         """Read the demonstrations."""
-        if not Path(self.demos).is_file():
+        if hasattr(self, "chunks"):
+            return
+        missing = [file for file in self.demos if not Path(file).is_file()]
+        if missing or not self.demos:
             raise EpisodeFileError(
-                f"no demonstrations at {self.demos}; record them: structrl demos TASK --out {self.demos}"
+                f"no demonstrations at {', '.join(missing) or '(data.demos is empty)'}; record them first: "
+                "structrl demos TASK --episodes N --out FILE.h5"
             )
         env = make_env(dataclasses.replace(self.env, num_envs=1))
-        self.spec, tasks = env_spec(env), env.base_env.simulator.tasks
+        self.spec, tasks = env_spec(env), env.simulator.tasks
         env.close()
-        with EpisodeFile(self.demos) as file:
-            self.chunks = DemoTensors(list(file), tasks, self.spec)
+        episodes: list[Episode] = []
+        for path in self.demos:
+            with EpisodeFile(path) as file:
+                episodes += file
+        self.chunks = DemoTensors(episodes, tasks, self.spec)
 
     def step_batch(self, step: int) -> TensorDict:
         """This rank's share of the batch of optimiser step `step`: chunks drawn uniformly, with replacement.

@@ -102,7 +102,7 @@ def record(env: Any, expert: Expert, tally: Tally, seed: int, keep: Callable[[Ep
             bar.update()
         else:
             tally.failures += 1
-        bar.set_postfix(attempts=tally.attempts, failed=tally.failures)
+        bar.set_postfix(attempts=tally.attempts, failed=tally.failures, refresh=False)
 
     first = 0
     while tally.kept < tally.wanted:

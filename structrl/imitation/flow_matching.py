@@ -6,7 +6,7 @@ Shapes: B batch, M x D model rows x dims.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from structrl.policies.actor_critic import ActorCritic
 from structrl.policies.compact import CompactVLA
 from structrl.policies.flow import FlowOptions, flow_matching_loss
 from structrl.policies.protocol import VLA, VLASpec
-from structrl.seeding import generator
+from structrl.seeding import generator, torch_seed
 
 
 @dataclass(frozen=True)
@@ -58,28 +58,32 @@ class FlowMatching(LightningModule):
         sft: optimiser and schedule.
     """
 
+    policy: ActorCritic
+
     def __init__(
         self,
         policy: Callable[[VLASpec], VLA] = CompactVLA,
         flow: FlowOptions = FlowOptions(),  # noqa: B008 - frozen
         sft: SFTOptions = SFTOptions(),
-    ) -> None:
+    ):
         super().__init__()
         self.make_policy, self.flow, self.sft = policy, flow, sft
-        self.policy: ActorCritic | None = None
 
     def configure_model(self) -> None:
-        """Build the policy for the environment of the data."""
-        if self.policy is None:
-            torch.set_num_threads(1)  # small layers: more threads are many times slower
-            self.policy = ActorCritic(self.make_policy(self.trainer.datamodule.spec), self.flow)  # type: ignore[attr-defined]
-            for name, parameter in self.policy.named_parameters():
-                if "critic" in name:  # no gradient reaches it; DistributedDataParallel must not wait for one
-                    parameter.requires_grad_(False)
+        """Build the policy for the environment of the data; first weights are a function of the seed."""
+        if hasattr(self, "policy"):
+            return
+        torch.set_num_threads(1)  # small layers: more threads are many times slower
+        data = cast(Any, self.trainer).datamodule
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed(data.seed))
+            self.policy = ActorCritic(self.make_policy(data.spec), self.flow)
+        for name, parameter in self.policy.named_parameters():
+            if "critic" in name:  # no gradient reaches it; DistributedDataParallel must not wait for one
+                parameter.requires_grad_(False)
 
     def training_step(self, batch: TensorDict, index: int) -> Tensor:
         """Flow-matching loss of one batch of `DemoData`."""
-        assert self.policy is not None
         vla = self.policy.vla
         # Rows are numbered over all ranks, and a generator fills rows in order: any split draws the same numbers.
         counter, row_B, rows = batch["counter"][0].tolist(), batch["row"].cpu().numpy(), int(batch["row"].max()) + 1
