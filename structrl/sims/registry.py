@@ -31,6 +31,11 @@ def simulator_class(name: str) -> type[Simulator]:
     return getattr(import_module(module), attribute)
 
 
+def known_arguments(name: str) -> list[str]:
+    """What the constructor of simulator `name` takes besides tasks and number of environments."""
+    return list(inspect.signature(simulator_class(name)).parameters)[2:]
+
+
 def make_simulator(name: str, tasks: Sequence[TaskSpec], num_envs: int, **arguments: Any) -> Simulator:
     """Construct simulator `name` for `tasks` with `num_envs` environments.
 
@@ -43,9 +48,8 @@ def make_simulator(name: str, tasks: Sequence[TaskSpec], num_envs: int, **argume
     Raises:
         ValueError: an unknown simulator or argument; the message suggests the nearest name.
     """
-    cls = simulator_class(name)
-    known = list(inspect.signature(cls).parameters)[2:]  # after tasks and num_envs
+    known = known_arguments(name)
     for argument in arguments:
         if argument not in known:
             raise ValueError(f"simulator '{name}' has no argument '{argument}'{hint(argument, known)}")
-    return cls(tasks, num_envs, **arguments)  # type: ignore[call-arg]
+    return simulator_class(name)(tasks, num_envs, **arguments)  # type: ignore[call-arg]

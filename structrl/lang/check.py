@@ -1,0 +1,249 @@
+"""A parsed file to a `TaskSpec`, with everything that is wrong with it, in one pass."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from structrl.lang import tree
+from structrl.lang.diagnostics import Diagnostic, listing, suggest
+from structrl.lang.lower import Frame, Lowering, TooMuch, finish
+from structrl.lang.parser import RESERVED, Parsed, keywords
+from structrl.lang.scope import Report, Scope
+from structrl.lang.spec import Program, TaskSpec
+from structrl.lang.tree import Call, Define, Document, Node, Word
+from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
+
+_Item = TypeVar("_Item", bound=Node)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`task` is None if there is an error among `diagnostics`; these are in source order."""
+
+    task: TaskSpec | None
+    diagnostics: list[Diagnostic]
+    lowering: Lowering
+
+
+def check(parsed: Parsed, path: str, vocabulary: Vocabulary | None = None) -> Checked:
+    """Check and lower. `vocabulary` replaces the one that the `sim` line names."""
+    report = Report()
+    for item in parsed.diagnostics:
+        report.error(item.code, item.message, item.span, item.help)
+    document = parsed.document
+    _once(document, report)
+    sim = _first(document, tree.Sim)
+    if vocabulary is None and sim is not None:
+        vocabulary = _vocabulary(sim, report)
+    sim_args = _sim_args(sim, report)
+    scope = Scope(report, vocabulary, _entities(sim, sim_args, vocabulary, report), {}, {})
+    _lets(document, scope)
+    _defines(document, scope)
+    lowering = Lowering(scope)
+    task = None
+    try:
+        task = _task(document, lowering, sim, sim_args, path, parsed.text)
+    except TooMuch:
+        pass
+    found = sorted(report.found.values(), key=lambda item: (item.span, item.code))
+    return Checked(None if report.failed else task, found, lowering)
+
+
+def _task(
+    document: Document, lowering: Lowering, sim: tree.Sim | None, sim_args: dict[str, Any], path: str, text: str
+) -> TaskSpec:
+    scope, report = lowering.scope, lowering.report
+    plan, horizon = _first(document, tree.PlanItem), _first(document, tree.Horizon)
+    if plan is None:
+        report.error("T040", "this file has no plan", tree.NOWHERE, "write `plan` and the subtasks, in order")
+    else:
+        lowering.plan(plan.body, {}, Frame())
+    lines = {"success": _first(document, tree.Success), "fail": _first(document, tree.Fail)}
+    programs: dict[str, Program | None] = {
+        name: None if line is None else lowering.condition(line.condition, {}, where=name)
+        for name, line in lines.items()
+    }
+    if sim is not None and scope.vocabulary is not None and not scope.vocabulary.has_success and not lines["success"]:
+        message = f"`success` is missing, and {sim.name.text} has no success check of its own"
+        report.error("T042", message, sim.span, "state when the task is done: `success in(apple, box) and ...`")
+    length = None if horizon is None else scope.steps(horizon.length, whole=True)
+    subtasks = finish(lowering)
+    atoms = tuple(scope.atoms)
+    _unused_defines(document, lowering)
+    if sim is not None:
+        _completeness(lowering, sim, horizon, path)
+    name, command = _first(document, tree.TaskName), _first(document, tree.Command)
+    return TaskSpec(
+        name=name.name.text if name else _stem(path),
+        atoms=atoms,
+        subtasks=subtasks,
+        command=command.text.value if command else None,
+        sim=sim.name.text if sim else None,
+        sim_args=sim_args,
+        horizon=None if length is None else int(length),
+        success=programs["success"],
+        fail=programs["fail"],
+        path=path,
+        source=text,
+    )
+
+
+def _stem(path: str) -> str:
+    return "task" if path.startswith("<") or path == "-" else PurePath(path).stem
+
+
+def _first(document: Document, kind: type[_Item]) -> _Item | None:
+    return next((item for item in document.items if isinstance(item, kind)), None)
+
+
+def _once(document: Document, report: Report) -> None:
+    seen: dict[type[Node], Node] = {}
+    for item in document.items:
+        if isinstance(item, tree.Let | Define):
+            continue
+        if type(item) in seen:
+            word = {tree.TaskName: "task", tree.PlanItem: "plan"}.get(type(item), type(item).__name__.lower())
+            message = f"a second `{word}`; the first is on line {seen[type(item)].span.line}"
+            help_ = "join them with `then`, or in a group" if word == "plan" else None
+            report.error("T041", message, item.span, help_)
+        seen.setdefault(type(item), item)
+
+
+# -- the simulator ----------------------------------------------------------------------------------------------------
+def _vocabulary(sim: tree.Sim, report: Report) -> Vocabulary | None:
+    name = sim.name.text
+    if name not in simulators():
+        help_ = suggest(name, simulators()) or f"there are: {listing(simulators())}"
+        report.error("T016", f"unknown simulator `{name}`", sim.name.span, help_)
+        return None
+    return load_vocabulary(name)
+
+
+def _sim_args(sim: tree.Sim | None, report: Report) -> dict[str, Any]:
+    args: dict[str, Any] = {}
+    for setting in sim.args if sim else ():
+        name, value = setting.name.text, setting.value
+        if name in args:
+            report.error("T016", f"`{name}` is given twice", setting.span)
+        match value:
+            case tree.Text(text):
+                args[name] = text
+            case tree.Quantity(number):
+                args[name] = number
+            case Word("true" | "false"):
+                args[name] = value.text == "true"
+            case Word(text):
+                args[name] = text
+                report.error("T016", f"`{text}` is not a value", value.span, f'write {name}="{text}"')
+    return args
+
+
+def _entities(
+    sim: tree.Sim | None, sim_args: dict[str, Any], vocabulary: Vocabulary | None, report: Report
+) -> dict[str, tuple[str, ...]] | None:
+    if sim is None or vocabulary is None or not vocabulary.scenes:
+        return None
+    known = f"the scenes are: {listing(vocabulary.scenes)}"
+    if "scene" not in sim_args:
+        report.error(
+            "T016", f"`{sim.name.text}` needs a scene", sim.span, f'write {sim.name.text}(scene="..."); {known}'
+        )
+        return None
+    scene = sim_args["scene"]
+    if scene not in vocabulary.scenes:
+        span = next(each.value.span for each in sim.args if each.name.text == "scene")
+        help_ = suggest(str(scene), vocabulary.scenes) or known
+        report.error("T016", f"`{sim.name.text}` has no scene `{scene}`", span, help_)
+        return None
+    return dict(vocabulary.scenes[scene])
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+def _lets(document: Document, scope: Scope) -> None:
+    for item in document.items:
+        if isinstance(item, tree.Let):
+            _free(item.name, scope.lets, scope.report)
+            scope.entity(item.entity)
+            scope.lets.setdefault(item.name.text, item.entity.value)
+
+
+def _defines(document: Document, scope: Scope) -> None:
+    report = scope.report
+    for item in document.items:
+        if isinstance(item, Define):
+            _free(item.name, scope.defines, report)
+            if scope.vocabulary and item.name.text in scope.vocabulary.words:
+                message = f"`{item.name.text}` is a word of {scope.vocabulary.sim} already"
+                report.error("T024", message, item.name.span, "choose another name")
+            params: set[str] = set()
+            for param in item.params:
+                _free(param, params, report)
+                params.add(param.text)
+            scope.defines.setdefault(item.name.text, item)
+    for node in _walk(document):
+        match node:
+            case tree.Each(variable=name):
+                _free(name, (), report)
+                scope.variables.add(name.text)
+            case tree.Step(label=Word() as name):
+                _free(name, (), report)
+            case Call(name) if name.text in keywords() - {"in"}:
+                report.error("T024", f"`{name.text}` is a word of the language", name.span)
+    recursive = [name for name in scope.defines if _uses(name, scope.defines)]
+    for name in recursive:
+        span = scope.defines[name].name.span
+        report.error("T023", f"`{name}` is defined by itself", span, "a definition may use only others")
+    scope.broken.update(recursive)
+    for name in recursive:
+        del scope.defines[name]
+
+
+def _free(name: Word, taken: Any, report: Report) -> None:
+    if name.text in keywords() or name.text in RESERVED:
+        report.error("T024", f"`{name.text}` is a word of the language", name.span, "choose another name")
+    elif name.text in taken:
+        report.error("T024", f"`{name.text}` is defined twice", name.span)
+
+
+def _uses(name: str, defines: dict[str, Define]) -> bool:
+    """Whether a definition reaches itself."""
+    seen: set[str] = set()
+    rest = [name]
+    while rest:
+        for node in _walk(defines[rest.pop()].body):
+            if isinstance(node, Call) and node.name.text in defines and node.name.text not in seen:
+                seen.add(node.name.text)
+                rest.append(node.name.text)
+    return name in seen
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children():
+        yield from _walk(child)
+
+
+def _unused_defines(document: Document, lowering: Lowering) -> None:
+    """Definitions that the plan does not use are checked all the same, with unknown arguments."""
+    nodes = (node for item in document.items for node in _walk(item))
+    called = {node.name.text for node in nodes if isinstance(node, Call)}
+    aside = Lowering(lowering.scope)
+    for define in lowering.scope.defines.values():
+        if define.name.text not in called:
+            binding = {param.text: None for param in define.params}
+            if lowering.scope.is_plan(define.body):
+                aside.plan(define.body, binding, Frame())
+            else:
+                aside.condition(define.body, binding)
+
+
+def _completeness(lowering: Lowering, sim: tree.Sim, horizon: tree.Horizon | None, path: str) -> None:
+    missing = [each for each in lowering.subtasks if each.step is None or each.step.duration is None]
+    if missing:
+        names = listing((each.label for each in missing), 6)
+        message = f"no duration for {len(missing)} of {len(lowering.subtasks)} subtasks: {names}"
+        help_ = f"`structrl calibrate {path}` measures them; or write `@ STEPS` behind each"
+        lowering.report.warning("T043", message, missing[0].source.span, help_)
+    if horizon is None:
+        lowering.report.warning("T045", "no horizon; training needs one", sim.span, "write `horizon 240 steps`")
