@@ -41,6 +41,13 @@ def direct(task: TaskSpec, i: int) -> list[str]:
     return [task.subtasks[j].label for j in mine if j not in implied]
 
 
+def condition_text(task: TaskSpec, i: int) -> str:
+    """The condition of subtask i as written and, where that uses verbs or names of its own, as tested."""
+    subtask = task.subtasks[i]
+    tested = text(tree(subtask.program), task.atoms)
+    return tested if subtask.condition == tested else f"{subtask.condition}, that is {tested}"
+
+
 def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dict[str, str] | None = None) -> str:
     """A task in English sentences.
 
@@ -60,7 +67,7 @@ def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dic
     lines += [f"  An episode ends after {steps(task.horizon)} at the latest."] if task.horizon else []
     lines += [f"  {order_sentence(task)}", ""]
     for i, subtask in enumerate(task.subtasks):
-        lines.append(f"  {i + 1}. {subtask.label}: done when {subtask.condition}")
+        lines.append(f"  {i + 1}. {subtask.label}: done when {condition_text(task, i)}")
         needed = direct(task, i)
         lines.append(f"     It counts only after {listing(needed)}." if needed else "     It may come at any time.")
         if subtask.newly:
@@ -133,7 +140,7 @@ def describe_episode(episode: "Episode", options: dict[str, Any], chunk: int) ->
             lines.append(f"  unpaid     {subtask.label}: it was true at reset and stayed so until its turn came")
     for i, subtask in enumerate(task.subtasks):
         if not score.complete[i]:
-            lines.append(f"  not done   {subtask.label}: {subtask.condition}")
+            lines.append(f"  not done   {subtask.label}: {condition_text(task, i)}")
             lines += [f"             {reason}" for reason in _reasons(episode, score, i)]
     return "\n".join(lines)
 
@@ -167,13 +174,17 @@ def _reasons(episode: "Episode", score: "EpisodeScore", i: int) -> list[str]:
 
 
 def _vocabulary(sim: str | None) -> tuple[float | None, dict[str, str]]:
-    """Control rate and meanings of a simulator's predicates."""
+    """Control rate of a simulator; meaning and default test of its predicates."""
     if sim is None:
         return None, {}
     from structrl.sims.vocabulary import load_vocabulary
 
     vocabulary = load_vocabulary(sim)
-    return vocabulary.control_hz, {name: predicate.meaning for name, predicate in vocabulary.predicates.items()}
+    meanings = {
+        name: f"{p.meaning}; {p.measure} {p.op} {p.threshold:g} {p.unit}".rstrip() if p.measure else p.meaning
+        for name, p in vocabulary.predicates.items()
+    }
+    return vocabulary.control_hz, meanings
 
 
 def main(argv: list[str]) -> int:

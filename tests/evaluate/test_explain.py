@@ -11,7 +11,7 @@ from .example import TASK, episode
 
 def plan(*prerequisites):
     subtasks = tuple(SubtaskSpec("abcdefgh"[i], "x", (("atom", 0),), tuple(p)) for i, p in enumerate(prerequisites))
-    return TaskSpec("t", (), subtasks)
+    return TaskSpec("t", TASK.atoms, subtasks)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_task_in_words():
 
 def test_only_direct_prerequisites_are_named():
     words = describe_task(plan([], [0], [0, 1]))
+    assert "1. a: done when x, that is in(apple, box)" in words  # as written, and as tested
     assert "It counts only after b." in words
     assert "after a and b" not in words
 
