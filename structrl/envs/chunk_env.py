@@ -46,7 +46,7 @@ class ChunkEnv(EnvBase):
     `reset(td)` resets the environments of `td["_reset"]` (all without it). Each begins at its row of `td["start"]`
     (int64 [E, 6], see `start_row`); without that key, at the environment's own next start: tasks in turn, seed from
     `set_seed`, episodes numbered from 0. The start of every running episode is echoed under `start`, so a
-    TensorDict that comes back with the start of a finished episode repeats that episode; `step_and_maybe_reset` hides it.
+    TensorDict that comes back with the start of a finished episode repeats it (`step_and_maybe_reset` hides the key).
 
     Args:
         simulator: the batch; closed by `close`.

@@ -1,4 +1,7 @@
-"""lark's parse tree to our syntax tree, one method per rule of the grammar. Runs without recursion, so depth is the parser's concern, not Python's."""
+"""lark's parse tree to our syntax tree, one method per rule of the grammar.
+
+Runs without recursion, so depth is the parser's concern, not Python's.
+"""
 
 import math
 import re

@@ -1,13 +1,14 @@
 """A parsed file to a `TaskSpec`, with everything that is wrong with it, in one pass."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeVar
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import Diagnostic, listing, suggest
-from structrl.lang.lower import Frame, Lowering, TooMuch, finish
+from structrl.lang.lower import Frame, Lowering, TooMuchError, finish
 from structrl.lang.parser import RESERVED, Parsed, keywords
 from structrl.lang.scope import Report, Scope
 from structrl.lang.spec import Program, TaskSpec
@@ -42,10 +43,8 @@ def check(parsed: Parsed, path: str, vocabulary: Vocabulary | None = None) -> Ch
     _defines(document, scope)
     lowering = Lowering(scope)
     task = None
-    try:
+    with suppress(TooMuchError):
         task = _task(document, lowering, sim, sim_args, path, parsed.text)
-    except TooMuch:
-        pass
     found = sorted(report.found.values(), key=lambda item: (item.span, item.code))
     return Checked(None if report.failed else task, found, lowering)
 
@@ -183,13 +182,13 @@ def _defines(document: Document, scope: Scope) -> None:
             scope.defines.setdefault(item.name.text, item)
     for node in _walk(document):
         match node:
-            case tree.Each(variable=name):
-                _free(name, (), report)
-                scope.variables.add(name.text)
-            case tree.Step(label=Word() as name):
-                _free(name, (), report)
-            case Call(name) if name.text in keywords() - {"in"}:
-                report.error("T024", f"`{name.text}` is a word of the language", name.span)
+            case tree.Each(variable=word):
+                _free(word, (), report)
+                scope.variables.add(word.text)
+            case tree.Step(label=Word() as word):
+                _free(word, (), report)
+            case Call(word) if word.text in keywords() - {"in"}:
+                report.error("T024", f"`{word.text}` is a word of the language", word.span)
     recursive = [name for name in scope.defines if _uses(name, scope.defines)]
     for name in recursive:
         span = scope.defines[name].name.span

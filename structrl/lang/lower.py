@@ -1,6 +1,6 @@
-"""Conditions to postfix programs, and plans to subtasks with prerequisites. Definitions and `each` are expanded here."""
+"""Conditions to postfix programs, plans to subtasks with prerequisites. Definitions and `each` are expanded here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,10 @@ MAX_SUBTASKS = 200
 MAX_EXPANSION = 10_000  # nodes visited in all, so that definitions of definitions stay small
 MAX_DEPTH = 150  # of expressions, through all definitions
 
+_PLANS = {tree.Then: "`then`", tree.Group: "a group", tree.Each: "`each`", Step: "an annotated subtask"}
 
-class TooMuch(Exception):
+
+class TooMuchError(Exception):
     """The plan is beyond the bounds; reported."""
 
 
@@ -61,50 +63,48 @@ class Lowering:
         self._visited = 0
         self._depth = 0
         self._newly = False
+        self._where = ""
 
     # -- conditions ----------------------------------------------------------------------------------------------------
     def condition(self, expr: Node, binding: Binding, where: str = "") -> tuple[Op, ...]:
-        """The program of a condition. `where` names the line it stands on, if not a subtask: `newly` is refused there."""
-        self._newly = False
-        return tuple(self._condition(expr, binding, top=not where, where=where))
+        """The program of a condition. `where`: the line it stands on, if not a subtask; `newly` is refused there."""
+        self._newly, self._where = False, where
+        return tuple(self._condition(expr, binding, top=not where))
 
-    def _condition(self, expr: Any, binding: Binding, top: bool, where: str) -> list[Op]:
+    def _condition(self, expr: Any, binding: Binding, top: bool = False) -> list[Op]:
         with self._visit(expr):
-            inner = {"binding": binding, "top": False, "where": where}
             match expr:
                 case Call():
-                    return self._call(expr, binding, top, where)
+                    return self._call(expr, binding, top)
                 case tree.Not(operand):
-                    return [*self._condition(operand, **inner), ("not",)]
+                    return [*self._condition(operand, binding), ("not",)]
                 case tree.And(operands) | tree.Or(operands):
                     name = "and" if isinstance(expr, tree.And) else "or"
-                    return [*self._all(operands, inner), (name, len(operands))]
+                    return [*self._all(operands, binding), (name, len(operands))]
                 case tree.AtLeast(count, operands):
                     if not 1 <= count.value <= len(operands):
                         message = f"at least {count.value} of {len(operands)} conditions"
                         self.report.error("T034", message, count.span, f"write 1 to {len(operands)}")
-                    return [*self._all(operands, inner), ("at_least", count.value, len(operands))]
+                    return [*self._all(operands, binding), ("at_least", count.value, len(operands))]
                 case tree.HeldFor(operand, length) | tree.StepsOf(length, operand):
                     name = "for" if isinstance(expr, tree.HeldFor) else "steps_of"
                     steps = self.scope.steps(length, whole=True)
-                    return [*self._condition(operand, **inner), (name, int(steps or 1))]
+                    return [*self._condition(operand, binding), (name, int(steps or 1))]
                 case tree.Newly(operand):
                     if not top:
-                        message = "`newly` belongs to a whole subtask" + (f", not to `{where}`" if where else "")
+                        where = f", not to `{self._where}`" if self._where else ""
+                        message = f"`newly` belongs to a whole subtask{where}"
                         help_ = None if where else "write it first, before the whole condition: `newly (a and b)`"
                         self.report.error("T031", message, expr.span, help_)
                     self._newly = True
-                    return self._condition(operand, **inner)
-            what = {tree.Then: "`then`", tree.Group: "a group", tree.Each: "`each`", Step: "an annotated subtask"}[
-                type(expr)
-            ]
-            self._plan_as_condition(what, expr.span)
+                    return self._condition(operand, binding)
+            self._plan_as_condition(_PLANS[type(expr)], expr.span)
             return [("atom", BROKEN)]
 
-    def _all(self, operands: tuple[tree.Expr, ...], inner: Mapping[str, Any]) -> list[Op]:
-        return [op for operand in operands for op in self._condition(operand, **inner)]
+    def _all(self, operands: tuple[tree.Expr, ...], binding: Binding) -> list[Op]:
+        return [op for operand in operands for op in self._condition(operand, binding)]
 
-    def _call(self, call: Call, binding: Binding, top: bool, where: str) -> list[Op]:
+    def _call(self, call: Call, binding: Binding, top: bool) -> list[Op]:
         define = self.scope.defines.get(call.name.text)
         if define is None:
             return [("atom", self.scope.atom(call, binding))]
@@ -112,7 +112,7 @@ class Lowering:
             self._plan_as_condition(f"`{call.name.text}`, which is defined as a plan,", call.span)
             return [("atom", BROKEN)]
         inner = self.scope.bind(call, binding)
-        return [("atom", BROKEN)] if inner is None else self._condition(define.body, inner, top, where)
+        return [("atom", BROKEN)] if inner is None else self._condition(define.body, inner, top)
 
     def _plan_as_condition(self, what: str, span: Span) -> None:
         help_ = "a condition is a verb or predicate, combined with `and`, `or`, `not`"
@@ -161,7 +161,7 @@ class Lowering:
         number = len(self.subtasks)
         if number >= MAX_SUBTASKS:
             self.report.error("T003", f"more than {MAX_SUBTASKS} subtasks", source.span, "split the task")
-            raise TooMuch
+            raise TooMuchError
         program = self.condition(condition, binding)
         shown = substitute(condition.operand if isinstance(condition, tree.Newly) else condition, binding)
         subtask = Subtask(source, show(shown), program, self._newly, frame, step)
@@ -186,7 +186,7 @@ class Lowering:
         self._visited += 1
         if self._visited > MAX_EXPANSION or self._depth > MAX_DEPTH:
             self.report.error("T003", "the definitions expand too far", node.span, "write the plan with fewer of them")
-            raise TooMuch
+            raise TooMuchError
         self._depth += 1
         yield
         self._depth -= 1

@@ -155,10 +155,10 @@ class Scope:
             help_ = f'say which: let {name} = "{sorted(numbered)[0]}"'
         else:
             message = f"unknown object `{name}`"
-            short = {re.sub(r"_[0-9]+$", "", each) for each in self.entities} if isinstance(arg, Word) else set()
-            help_ = (
-                suggest(name, [*self.entities, *self.lets, *short]) or f"the scene has: {listing(self.entities, 30)}"
-            )
+            known = [*self.entities, *self.lets]
+            if isinstance(arg, Word):
+                known += [re.sub(r"_[0-9]+$", "", each) for each in self.entities]
+            help_ = suggest(name, known) or f"the scene has: {listing(self.entities, 30)}"
         self.report.error("T012", message, arg.span, help_)
         return None
 

@@ -11,7 +11,8 @@ MAX_CHARACTERS = 1_000_000
 MAX_NESTING = 100  # brackets inside brackets, and operators inside operators
 
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\["\\])*"|#[^\n]*')
-_INVISIBLE = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0x2028, 0x2029}
+# Control characters (but tab and line ends), and those that change the direction of text or end lines unseen.
+_FORBIDDEN = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _WRITE = {
     **dict.fromkeys("“”„‟«»″", 'write "straight quotes"'),
     **dict.fromkeys("‘’‚‛′", 'text is written in "straight double quotes"'),
@@ -42,11 +43,14 @@ def place(text: str, start: int, end: int) -> Span:
 
 def comments(text: str) -> list[Comment]:
     """All comments, in order."""
-    return [
-        Comment(place(text, m.start(), m.start() + len(m[0].rstrip())), m[0].rstrip())
-        for m in _PIECES.finditer(text)
-        if m[0].startswith("#")
-    ]
+    found, line, passed = [], 1, 0
+    for match in _PIECES.finditer(text):
+        if match[0].startswith("#"):
+            line, passed = line + text.count("\n", passed, match.start()), match.start()
+            note = match[0].rstrip()
+            col = match.start() - text.rfind("\n", 0, match.start())
+            found.append(Comment(Span(match.start(), match.start() + len(note), line, col), note))
+    return found
 
 
 def code_only(text: str) -> str:
@@ -81,10 +85,11 @@ def refuse(text: str, path: str) -> None:
         message = f"{len(text):,} characters; a task file has at most {MAX_CHARACTERS:,}"
         raise TaskError([Diagnostic("T003", message, Span(0, 1, 1, 1))], text[:200], path)
     code = code_only(text)
-    found = [_character(text, i) for i, char in enumerate(text) if _forbidden(text, i, char)]
-    found += [_character(text, m.start()) for m in re.finditer(r"[^\x00-\x7f]", code) if not _forbidden(code, *_at(m))]
+    odd = [m.start() for m in _FORBIDDEN.finditer(text)]
+    odd += [m.start() for m in re.finditer(r"[^\x00-\x7f]", code) if not _FORBIDDEN.match(m[0])]
+    found = [_character(text, index) for index in sorted(odd)[:10]]
     if found:
-        raise TaskError(sorted(found, key=lambda item: item.span)[:10], text, path)
+        raise TaskError(found, text, path)
     depth = 0
     for match in re.finditer(r"[()<>]", code):
         depth += 1 if match[0] in "(<" else -1
@@ -94,25 +99,14 @@ def refuse(text: str, path: str) -> None:
             raise TaskError([Diagnostic("T003", f"more than {MAX_NESTING} open brackets", span, help_)], text, path)
 
 
-def _at(match: re.Match[str]) -> tuple[int, str]:
-    return match.start(), match[0]
-
-
-def _forbidden(text: str, index: int, char: str) -> bool:
-    if char == "\r":
-        return text[index + 1 : index + 2] != "\n"
-    return (char < " " and char not in "\t\n") or char == "\x7f" or ord(char) in _INVISIBLE
-
-
 def _character(text: str, index: int) -> Diagnostic:
     char = text[index]
     name = unicodedata.name(char, "control character").lower()
     shown = f"'{char}' " if char.isprintable() else ""
-    help_ = _WRITE.get(char, "remove it" if _forbidden(text, index, char) else None)
+    help_ = _WRITE.get(char, "names, numbers and signs are ASCII; other characters belong in comments and strings")
+    if _FORBIDDEN.match(char):
+        help_ = "remove it"
     if char == "\r":
         name, help_ = "carriage return without a line feed", "end lines with LF or CR LF"
-    if help_ is None:
-        help_ = "names, numbers and signs are ASCII; other characters belong in comments and strings"
-    return Diagnostic(
-        "T002", f"{shown}({name}, U+{ord(char):04X}) is not allowed here", place(text, index, index + 1), help_
-    )
+    span = place(text, index, index + 1)
+    return Diagnostic("T002", f"{shown}({name}, U+{ord(char):04X}) is not allowed here", span, help_)

@@ -34,9 +34,21 @@ _FOREIGN = {
     "-": "order is written with `then`; a number may begin with -",
 }
 _NAMES = {
-    **{"NAME": "a name", "STRING": 'a "text"', "INT": "a whole number", "NUMBER": "a number"},
-    **{"QUANTITY": "a number with a unit", "LPAR": "`(`", "RPAR": "`)`", "LESSTHAN": "`<`", "MORETHAN": "`>`"},
-    **{"COMMA": "`,`", "SEMICOLON": "`;`", "COLON": "`:`", "EQUAL": "`=`", "AT": "`@`", "_AT_LEAST": "`at least`"},
+    "NAME": "a name",
+    "STRING": 'a "text"',
+    "INT": "a whole number",
+    "NUMBER": "a number",
+    "QUANTITY": "a number with a unit",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LESSTHAN": "`<`",
+    "MORETHAN": "`>`",
+    "COMMA": "`,`",
+    "SEMICOLON": "`;`",
+    "COLON": "`:`",
+    "EQUAL": "`=`",
+    "AT": "`@`",
+    "_AT_LEAST": "`at least`",
     "$END": "the end of the file",
 }
 _STARTS = {"NAME", "_GROUP", "_EACH", "_NOT", "_NEWLY", "_AT_LEAST", "LPAR", "QUANTITY"}  # of an expression
@@ -87,7 +99,7 @@ def explain(text: str, error: UnexpectedInput) -> Diagnostic:
     stack = open_brackets(code[:offset])
     tail = re.search(r"([A-Za-z0-9_]+|\S)\s*$", code[:offset])
     before = tail[1] if tail else ""
-    fresh = bool(tail) and not code[code.rfind("\n", 0, tail.start()) + 1 : tail.start()].strip()
+    fresh = tail is not None and not code[code.rfind("\n", 0, tail.start()) + 1 : tail.start()].strip()
     stop = Stop(kind, word, text[offset:], accepts, before, code[stack[-1]] if stack else "", fresh)
 
     if stack and (kind == "$END" or kind[1:].lower() in LINES):
@@ -121,9 +133,8 @@ def _string(stop: Stop) -> Answer | None:
     if not stop.kind and stop.rest.startswith('"'):
         line = stop.rest.split("\n", 1)[0]
         if "\\" in line:
-            return Answer(
-                "this text has a backslash that is not allowed", 'only \\" and \\\\ may be written with a backslash'
-            )
+            help_ = 'a backslash stands only before " and before another backslash'
+            return Answer("this text has a backslash that is not allowed", help_)
         return Answer("this text is not closed on its line", 'end it with "')
     if "STRING" in stop.accepts and "NAME" not in stop.accepts and stop.kind != "STRING":
         return Answer(f'a "text" is expected, found {_shown(stop)}', "put it in double quotes")
@@ -143,15 +154,9 @@ def _foreign(stop: Stop) -> Answer | None:
 
 
 def _comparison(stop: Stop) -> Answer | None:
-    if (
-        stop.kind in ("LESSTHAN", "MORETHAN", "EQUAL")
-        and stop.complete
-        and not (stop.opener == "<" and stop.kind[0] == "M")
-    ):
-        return Answer(
-            f"{_shown(stop)}: there are no comparisons",
-            "a threshold is an argument with a unit: `near(a, b, dist=5cm)`",
-        )
+    if stop.kind in ("LESSTHAN", "MORETHAN", "EQUAL") and stop.complete:
+        help_ = "a threshold is an argument with a unit: `near(a, b, dist=5cm)`"
+        return Answer(f"{_shown(stop)}: there are no comparisons", help_)
     return None
 
 

@@ -171,8 +171,18 @@ class Each(Node):
 Expr: TypeAlias = Call | Not | And | Or | AtLeast | HeldFor | StepsOf | Newly | Step | Then | Group | Each
 
 RUNG: dict[type[Node], int] = {
-    **{Then: 0, Each: 1, Step: 1, Or: 2, And: 3, Not: 4, Newly: 4, StepsOf: 4, HeldFor: 5},
-    **{Call: 6, Group: 6, AtLeast: 6},
+    Then: 0,
+    Each: 1,
+    Step: 1,
+    Or: 2,
+    And: 3,
+    Not: 4,
+    Newly: 4,
+    StepsOf: 4,
+    HeldFor: 5,
+    Call: 6,
+    Group: 6,
+    AtLeast: 6,
 }
 PLAN_ONLY = (Then, Group, Each, Step)
 

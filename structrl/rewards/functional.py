@@ -5,10 +5,11 @@ The state is carried from one call to the next, so that a trace may be cut anywh
 Shapes: E environments, L environment steps of one call, N padded subtasks.
 Time: t = 1, 2, ... counts environment steps since reset; reset itself is the step that ends at t = 0.
 
-A call packs the L truth values of a condition into the bits of one integer, bit s for the call's s-th step. The first
-step from s on at which a condition holds is then the lowest set bit from s on, and a subtask completes at the first
-step, from the latest completion of its prerequisites on, at which its condition holds. Following that rule from
-prerequisite to subtask until nothing changes is the least fixpoint of every step at once: no loop over steps.
+No loop over steps. A call packs the L truth values of a condition into the bits of one integer, bit s for the call's
+s-th step. "From the first step on at which x holds" is then the integer x | -x, whose bits are set from the lowest set
+bit of x upwards. A subtask completes at the first step, from the latest completion of its prerequisites on, at which
+its condition holds; following that rule from prerequisite to subtask until nothing changes gives the least fixpoint of
+every step at once. Such "from s on" integers are -(2**s): the later, the smaller, and exact in float32.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from torch import Tensor
 from structrl.plan.plan import PlanRows
 from structrl.rewards.options import RewardOptions
 
-WINDOW = 60  # steps packed into one int64: bits 1..60, and one more for "not within this call"
+WINDOW = 60  # steps packed into one int64: bits 1..60, and one more for "not within this window"
 NEVER = -1  # in `eligible` and `credited_at`: not yet
 
 
@@ -128,40 +129,43 @@ def _advance_window(
     chunk: int,
 ) -> tuple[RewardState, Tensor]:
     """`advance` over at most WINDOW steps, without success."""
-    never = holds_ELN.shape[1] + 1  # the step that lies beyond this window
+    never = 1 << (holds_ELN.shape[1] + 1)  # the step beyond this window, as a bit
     executed_E1 = (2 << steps_E1) - 2  # bits 1..steps
-    true_EN = _pack(holds_ELN) & executed_E1
-    true_EN = torch.where(plan.valid, true_EN, 0)
+    true_EN = _pack(holds_ELN) * plan.valid & executed_E1
     false_EN = ~true_EN & executed_E1
 
     # Rule 7: at which steps the gate is open, given that the prerequisites are complete.
-    if options.gate == "held":
+    held = options.gate == "held"
+    if held:
         dropped_ELN = (~holds_ELN & ~plan.pulse[:, None]).float()
-        open_EN = _pack(torch.bmm(dropped_ELN, plan.prerequisites.float().mT) == 0) & executed_E1
+        open_EN = _pack(torch.bmm(dropped_ELN, plan.prerequisites.float().mT) == 0) & executed_E1 | never
+        ready_EN = true_EN & open_EN | never
+        open_EN = torch.where(state.eligible >= 0, -2, open_EN)
     else:
-        open_EN = executed_E1.expand_as(true_EN)
-    ready_EN = open_EN & true_EN
-    gates_ENN = torch.zeros_like(plan.prerequisites) if options.gate == "none" else plan.prerequisites
-    gates_ENN = gates_ENN.float()
-
-    # Rule 2, from prerequisite to subtask until nothing changes. Steps count from 1; what was complete before is at 0.
-    was_eligible_EN = state.eligible >= 0
+        ready_EN = true_EN | never
+    gates_ENN = plan.prerequisites.float() * (options.gate != "none")
     must_lapse_EN = plan.newly & ~state.lapsed
-    done_EN = torch.where(state.complete, 0, never)
+    any_must_lapse = bool(must_lapse_EN.any())
+
+    # Rule 2, from prerequisite to subtask until nothing changes. `eligible`, `done`: bits from that step on.
+    done_EN = torch.where(state.complete, -1, -never)
     while True:
-        latest_EN = (gates_ENN * done_EN.float()[:, None]).amax(-1).long().clamp(min=1)
-        eligible_EN = torch.where(was_eligible_EN, 1, _first(open_EN, latest_EN, never))
-        lapse_EN = torch.where(must_lapse_EN, _first(false_EN, eligible_EN, never), eligible_EN)
-        now_EN = torch.where(state.complete, 0, _first(ready_EN, lapse_EN, never))
+        eligible_EN = (gates_ENN * done_EN.float()[:, None]).amin(-1).clamp(max=-2).long()
+        if held:
+            eligible_EN = _from_first(open_EN & eligible_EN)
+        start_EN = eligible_EN
+        if any_must_lapse:
+            start_EN = torch.where(must_lapse_EN, _from_first((false_EN | never) & eligible_EN), eligible_EN)
+        now_EN = torch.where(state.complete, -1, _from_first(ready_EN & start_EN))
         if torch.equal(now_EN, done_EN):
             break
         done_EN = now_EN
 
     # Rule 1: what has held since reset completes unpaid.
-    new_EN = (done_EN < never) & ~state.complete
-    unpaid_EN = new_EN & state.holding & (_first(false_EN, torch.ones_like(done_EN), never) > done_EN)
+    new_EN = (done_EN > -never) & ~state.complete
+    unpaid_EN = new_EN & state.holding & (_from_first(false_EN | never) < done_EN)
     credit_EN = new_EN & ~unpaid_EN
-    credited_at_EN = torch.where(credit_EN, t_E1 + done_EN, state.credited_at)
+    credited_at_EN = torch.where(credit_EN, t_E1 + _step(done_EN), state.credited_at)
 
     interval_EN, bunched_E1, pay_EN = state.interval, state.bunched, torch.zeros_like(plan.durations)
     if credit_EN.any():
@@ -173,15 +177,16 @@ def _advance_window(
 
     ends_true_EN = (true_EN >> steps_E1) & 1 > 0
     undone_EN = (credited_at_EN >= 0) & ~ends_true_EN & ~plan.pulse
+    opens_EN = plan.valid & (state.eligible < 0) & (eligible_EN & executed_E1 > 0)
     after = RewardState(
         complete=state.complete | new_EN,
         unpaid=state.unpaid | unpaid_EN,
-        eligible=torch.where(plan.valid & ~was_eligible_EN & (eligible_EN < never), t_E1 + eligible_EN, state.eligible),
+        eligible=torch.where(opens_EN, t_E1 + _step(eligible_EN), state.eligible),
         credited_at=credited_at_EN,
         interval=interval_EN,
         undone=torch.where(steps_E1 > 0, undone_EN, state.undone),
         holding=state.holding & (false_EN == 0),
-        lapsed=state.lapsed | (plan.valid & ((false_EN >> eligible_EN) != 0)),
+        lapsed=state.lapsed | (plan.valid & (false_EN & eligible_EN > 0)),
         last_credit=credited_at_EN.amax(-1, keepdim=True).clamp(min=0),
         bunched=bunched_E1,
         succeeded=state.succeeded,
@@ -228,8 +233,11 @@ def reward_state(
     """
     eligible_EN = (state.eligible >= 0) & ~state.complete
     payable_EN = plan.valid & ~state.complete & ~state.holding & (~plan.newly | state.lapsed)
-    # A credit at the present step is in the past of the chunk to come: look back from the next tick, less one.
-    elapsed_EN = elapsed(plan, t_E1 + _unit(options, chunk), state.credited_at, options, chunk) - 1
+    past = _tick(state.last_credit, options, chunk)
+    if options.since == "eligible":
+        past = _tick(state.credited_at.clamp(min=0), options, chunk).float()
+        past = (plan.prerequisites * past[:, None]).amax(-1)
+    elapsed_EN = _tick(t_E1, options, chunk) - past
     pace_EN = torch.log1p(elapsed_EN / (plan.durations / _unit(options, chunk)).clamp(min=1.0)).nan_to_num(nan=0.0)
     size_E1 = plan.valid.sum(-1, keepdim=True)
     counters = torch.cat(
@@ -262,8 +270,11 @@ def _pack(holds_ELN: Tensor) -> Tensor:
     return (holds_ELN * bits_L[:, None]).sum(1)
 
 
-def _first(bits_EN: Tensor, start_EN: Tensor, never: int) -> Tensor:
-    """First step >= start whose bit is set, else `never`; int64 [E, N]. `start` is at most `never`."""
-    ahead_EN = (bits_EN | (1 << never)) & (-1 << start_EN)
-    # frexp of a power of two is exact; its exponent is one more than the bit's number.
-    return torch.frexp((ahead_EN & -ahead_EN).double()).exponent.long() - 1
+def _from_first(bits: Tensor) -> Tensor:
+    """All bits from the lowest set bit on."""
+    return bits | -bits
+
+
+def _step(from_EN: Tensor) -> Tensor:
+    """s of -(2**s), int64."""
+    return torch.frexp(from_EN.float()).exponent - 1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from structrl.seeding import generator
 from structrl.sims.base import Ids, Start
-from structrl.sims.tabletop.scene import OBJECTS, Array, outside_box
+from structrl.sims.tabletop.scene import OBJECTS, Array, View, outside_box
 from structrl.sims.tabletop.simulator import STEP, TabletopSimulator
 
 REACH, GRASP, CARRY, RELEASE, RISE, DESCEND, PUSH = range(7)
@@ -29,8 +29,8 @@ class TabletopExpert:
 
     Args:
         sim: the simulator it acts in.
-        slop: standard deviation, in m and per axis, of a hidden offset of the grasp, drawn anew for every attempt; makes
-            demonstrations of mixed quality.
+        slop: standard deviation, in m and per axis, of a hidden offset of the grasp, drawn anew for every attempt;
+            makes demonstrations of mixed quality.
     """
 
     def __init__(self, sim: TabletopSimulator, slop: float = 0.0):
@@ -60,7 +60,7 @@ class TabletopExpert:
         o = np.minimum(todo, len(OBJECTS) - 1)
         item = view.objects[rows, o]
 
-        mode, count = self._advance(ids, view, todo, item)
+        mode = self._advance(ids, view, todo, item)
 
         goal_xy = np.where((mode == CARRY)[:, None], box[:, :2] + SLOT[o], item[:, :2] + self._aim(ids))
         d = np.linalg.norm(goal_xy - hand[:, :2], axis=1)
@@ -96,8 +96,8 @@ class TabletopExpert:
     def _aim(self, ids: Ids) -> Array:
         return self._offset[ids, self._attempt[ids] % ATTEMPTS]
 
-    def _advance(self, ids: Ids, view, todo: NDArray[np.int64], item: Array) -> tuple[NDArray, NDArray]:
-        """Change modes where the state says so; returns mode and steps in it, [n]."""
+    def _advance(self, ids: Ids, view: View, todo: NDArray[np.int64], item: Array) -> NDArray[np.int64]:
+        """Change modes where the state says so; returns them, [n]."""
         mode, count = self._mode[ids], self._count[ids] + 1
         hand, box = view.hand[:, :3], view.box
         o = np.minimum(todo, len(OBJECTS) - 1)
@@ -120,4 +120,4 @@ class TabletopExpert:
         self._attempt[ids] += (lost | released).astype(np.int64)
         count[mode != before] = 0
         self._mode[ids], self._count[ids] = mode, count
-        return mode, count
+        return mode

@@ -5,7 +5,6 @@ Shapes: E environments, n of them asked for, A = 5 action dims, O objects, F fea
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -58,12 +57,9 @@ class TabletopSimulator(Simulator):
         self._bias = _object_bias(shift)
         self._table = AtomTable(self.tasks, _scene_of(self.tasks))
         self.model = scene.load_model()
-        # Persistent: a step continues from the stages computed at the end of the one before, so that current sensors
-        # cost nothing.
-        self.batch = Batch(self.model, num_envs, threads, persistent=True)
+        self.batch = Batch(self.model, num_envs, threads)
         self._qpos, self._ctrl = self.batch.bind("qpos"), self.batch.bind("ctrl")
         self._mocap = self.batch.bind("mocap_pos")
-        self.batch.bind("sensordata")  # outputs are copied out only if bound before the call
         self._qvel = self.batch.bind("qvel")
         self._task = np.zeros(num_envs, np.int64)
         self._unstable = np.zeros(num_envs, bool)
@@ -106,7 +102,7 @@ class TabletopSimulator(Simulator):
     def _advance(self, ids: Ids, substeps: int) -> None:
         with scene.quiet():
             try:
-                self.batch.step(ids, nstep=substeps, stage=scene.STAGE)
+                self.batch.step(ids, nstep=substeps)
             except SimulationError as error:  # the engine gave up on these; the others have been stepped
                 self._unstable[np.asarray(error.ids)] = True
         # MuJoCo resets a diverging environment by itself and counts it; every other warning means wrong physics too.
@@ -147,7 +143,7 @@ class TabletopSimulator(Simulator):
             ],
             axis=1,
         )
-        position = np.concatenate([view.objects + [*self._bias, 0.0], view.box[:, None]], axis=1)
+        position = np.concatenate([view.objects + self._bias, view.box[:, None]], axis=1)
         to_hand = position - view.hand[:, None, :3]
         to_box = position - view.box[:, None]
         tokens = np.zeros((len(ids), len(TOKENS), 15))
@@ -178,8 +174,6 @@ class TabletopSimulator(Simulator):
         self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)  # clears the warning counters
         self.batch.state[ids] = state["physics"]
         self._task[ids], self._unstable[ids] = state["task"], state["unstable"]
-        with scene.quiet():
-            self.batch.forward(ids, stage=scene.STAGE)
 
 
 def _scene_of(tasks: Sequence[TaskSpec]) -> str:
@@ -200,7 +194,7 @@ def _scene_of(tasks: Sequence[TaskSpec]) -> str:
     return names.pop()
 
 
-def _object_bias(shift: dict[str, Sequence[float]] | None) -> tuple[float, float]:
+def _object_bias(shift: dict[str, Sequence[float]] | None) -> NDArray[np.float64]:
     shift = shift or {}
     for key in shift:
         if key != "object_bias":
@@ -211,4 +205,4 @@ def _object_bias(shift: dict[str, Sequence[float]] | None) -> tuple[float, float
     bias = np.asarray(shift.get("object_bias", (0.0, 0.0)), np.float64)
     if bias.shape != (2,) or not np.isfinite(bias).all():
         raise ValueError(f"shift: object_bias must be two finite numbers [dx, dy] in m, not {shift['object_bias']}")
-    return float(bias[0]), float(bias[1])
+    return np.append(bias, 0.0)
