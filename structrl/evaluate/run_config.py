@@ -53,7 +53,7 @@ def read_config(path: Path) -> RunConfig:
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_function_arguments(_parts)
     try:
-        parts = parser.instantiate_classes(parser.parse_object(plain))
+        parts = parser.instantiate(parser.parse_object(plain))
     except jsonargparse.ArgumentError as error:
         raise ValueError(f"{path}: {error}") from None
     return RunConfig(parts.env, parts.policy, parts.flow, plain)

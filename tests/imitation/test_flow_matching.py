@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 import math
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
+from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from structrl import keys
@@ -93,13 +93,13 @@ def test_batches_are_a_function_of_the_step_and_split_over_ranks(recorded):
     assert not torch.equal(whole.step_batch(8)[keys.STATE], batch[keys.STATE])
     assert batch["counter"].unique(dim=0).tolist() == [[3, 6, 7]]
 
-    class Trainer:
+    class Ranks:
         world_size = 3
 
     for rank in range(3):
         part = data(recorded)
         part.setup("fit")
-        part.trainer = Trainer()
+        part.trainer = Ranks()
         part.trainer.global_rank = rank
         assert (part.step_batch(7) == batch[rank::3]).all()
 
@@ -117,7 +117,7 @@ def test_missing_demonstrations(recorded):
 
 def train(recorded, folder, epochs, resume=None, **kwargs):
     checkpoint = ModelCheckpoint(dirpath=folder, save_last=True, save_on_train_epoch_end=True)
-    trainer = L.Trainer(
+    trainer = Trainer(
         accelerator="cpu",
         max_epochs=epochs,
         default_root_dir=folder,
@@ -156,13 +156,13 @@ def test_checkpoint_warm_starts_a_policy(recorded, tmp_path):
 def test_stopped_and_resumed_is_never_stopped(recorded, tmp_path):
     whole, _ = train(recorded, tmp_path / "whole", 4)
 
-    class Stop(L.Callback):
+    class Stop(Callback):
         def on_train_epoch_end(self, trainer, module):
             trainer.should_stop = trainer.current_epoch == 1
 
     checkpoint = ModelCheckpoint(dirpath=tmp_path / "part", save_last=True, save_on_train_epoch_end=True)
     options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    first = L.Trainer(max_epochs=4, callbacks=[Stop(), checkpoint], default_root_dir=tmp_path, **options)
+    first = Trainer(max_epochs=4, callbacks=[Stop(), checkpoint], default_root_dir=tmp_path, **options)
     make = lambda: FlowMatching(  # noqa: E731
         policy=lambda spec: CompactVLA(spec, width=32, depth=1), sft=SFTOptions(lr=0.01, warmup=3)
     )
