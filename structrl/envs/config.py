@@ -45,6 +45,7 @@ def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> Transformed
     Raises:
         ValueError: no tasks; tasks that name different simulators, contradict each other's or the config's arguments,
             or lack what running needs: every such file is named, all at once. Unknown simulators and arguments.
+        FileNotFoundError: a task file that does not exist.
         structrl.lang.diagnostics.TaskError: a task file with errors (also a ValueError).
     """
     if not cfg.tasks:
@@ -52,7 +53,7 @@ def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> Transformed
     specs = [load_task(task) for task in cfg.tasks]
     problems = _problems(specs, cfg.reward.resolved().pace == "dynamic")
     if problems:
-        raise ValueError("these tasks cannot be run together:\n  " + "\n  ".join(problems))
+        raise ValueError("the tasks of this config cannot be run:\n  " + "\n  ".join(problems))
     name = str(specs[0].sim)
     sim = make_simulator(name, specs, cfg.num_envs, **_arguments(name, specs, cfg.sim))
     env = ChunkEnv(sim, cfg.chunk, record)
@@ -71,12 +72,11 @@ def _problems(specs: Sequence[TaskSpec], paced: bool) -> list[str]:
         for part, example in (("sim", 'tabletop(scene="lunch")'), ("horizon", "240 steps"), ("command", '"..."')):
             if getattr(spec, part) is None:
                 found.append(f"{spec.path}: add `{part}`, for example: {part} {example}")
-        if spec.sim is None:
-            continue
-        if spec.sim != specs[0].sim and specs[0].sim is not None:
-            found.append(f"{spec.path}: runs on '{spec.sim}', but {specs[0].path} on '{specs[0].sim}'")
-        elif spec.success is None and simulator_class(spec.sim).own_success is Simulator.own_success:
-            found.append(f"{spec.path}: add `success CONDITION`: '{spec.sim}' has no success check of its own")
+        sim, other = spec.sim, specs[0].sim
+        if sim and other and sim != other:
+            found.append(f"{spec.path}: runs on '{sim}', but {specs[0].path} on '{other}'")
+        elif sim and spec.success is None and simulator_class(sim).own_success is Simulator.own_success:
+            found.append(f"{spec.path}: add `success CONDITION`: '{sim}' has no success check of its own")
         missing = [s.label for s in spec.subtasks if s.duration is None]
         if paced and missing:
             found.append(

@@ -90,8 +90,8 @@ class VLA(nn.Module, ABC):
     """
 
     direction: Direction = "noise_to_data"
-    action_centre: Tensor
-    action_half: Tensor
+    action_low: Tensor
+    action_high: Tensor
     scored: Tensor
     """bool [M, D]: entries that reach the environment, hence take noise and are scored."""
 
@@ -103,10 +103,10 @@ class VLA(nn.Module, ABC):
                 f"the environment executes {spec.chunk} of {spec.action_dim}"
             )
         self.spec, self.rows, self.dims = spec, rows, dims
-        low, high = torch.tensor(spec.action_low), torch.tensor(spec.action_high)
+        low, high = (torch.tensor(bound, dtype=torch.float32) for bound in (spec.action_low, spec.action_high))
         # of the environment, not of the policy: hence not in the checkpoint
-        self.register_buffer("action_centre", (high + low) / 2, persistent=False)
-        self.register_buffer("action_half", (high - low) / 2, persistent=False)
+        self.register_buffer("action_low", low, persistent=False)
+        self.register_buffer("action_high", high, persistent=False)
         scored_MD = torch.zeros(rows, dims, dtype=torch.bool)
         scored_MD[: spec.chunk, : spec.action_dim] = True
         self.register_buffer("scored", scored_MD, persistent=False)
@@ -138,11 +138,12 @@ class VLA(nn.Module, ABC):
 
         Clipping belongs to the environment as far as the likelihood is concerned: the chain keeps the unclipped values.
         """
-        x_BHA = x_BMD[:, : self.spec.chunk, : self.spec.action_dim].clamp(-1, 1)
-        return self.action_centre + self.action_half * x_BHA
+        x_BHA = x_BMD[:, : self.spec.chunk, : self.spec.action_dim]
+        action_BHA = self.action_low + (self.action_high - self.action_low) * (x_BHA + 1) / 2
+        return action_BHA.clamp(self.action_low, self.action_high)  # last, so that rounding cannot leave the bounds
 
     def from_env(self, action_BHA: Tensor) -> Tensor:
         """Model chunk [B, M, D] of an action in environment units, at most M rows; the rest is 0."""
         H, A = action_BHA.shape[1:]
-        x_BHA = (action_BHA - self.action_centre) / self.action_half
+        x_BHA = 2 * (action_BHA - self.action_low) / (self.action_high - self.action_low) - 1
         return nn.functional.pad(x_BHA, (0, self.dims - A, 0, self.rows - H))

@@ -129,9 +129,10 @@ def require_durations(options: RewardOptions, path: str, names: tuple[str, ...],
     """
     missing = [name for name, value in zip(names, durations.tolist(), strict=False) if value != value]
     if options.pace == "dynamic" and missing:
+        file = "FILE.task" if path.startswith("<") else path
         raise ValueError(
             f"{path}: no duration (T_d) for {', '.join(missing)}, which `reward.pace: dynamic` needs; measure it with "
-            f"`structrl calibrate {path} --demos FILE.h5 --write`, write `@ STEPS` after the subtask, "
+            f"`structrl calibrate {file} --demos FILE.h5 --write`, write `@ STEPS` after the subtask, "
             "or set `reward.pace: fixed`"
         )
 

@@ -56,6 +56,7 @@ class PPO(L.LightningModule):
         ValueError: a warm start of another architecture.
     """
 
+    iterations_are_epochs = True  # the progress bar counts them
     policy: ActorCritic
 
     def __init__(

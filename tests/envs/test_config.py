@@ -163,3 +163,22 @@ def test_arguments_of_task_files_and_config_are_merged_and_may_not_contradict(fi
 def test_no_tasks_is_an_error():
     with pytest.raises(ValueError, match="`tasks` is empty"):
         make_env(EnvConfig([]))
+
+
+def test_the_shipped_tabletop_task_runs_and_rereads_its_own_starts():
+    cfg = EnvConfig(["tabletop/pack_lunch"], num_envs=3, chunk=8, sim={"threads": 1})
+    env = make_env(cfg, seed=1)
+    check_env_specs(env)
+    td = env.reset()
+    again = make_env(EnvConfig(cfg.tasks, num_envs=3, sim={"threads": 1})).reset(td.clone())
+    assert torch.equal(td[keys.TOKENS], again[keys.TOKENS]) and torch.equal(td[keys.STATE], again[keys.STATE])
+
+
+def test_a_bare_plan_is_told_what_it_lacks_to_be_run(tmp_path):
+    file = tmp_path / "bare.task"
+    file.write_text("group < add(apple, box); add(drink, box) > then close(box)\n")
+    with pytest.raises(ValueError) as error:
+        make_env(EnvConfig([str(file)]))
+    told = str(error.value).splitlines()[1:]
+    assert all(line.startswith(f"  {file}: ") for line in told)
+    assert [line.split("`")[1].split()[0] for line in told] == ["sim", "horizon", "command", "@"]

@@ -4,9 +4,7 @@
 M distinct measures, A atoms of the longest task.
 """
 
-import json
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +12,9 @@ from numpy.typing import NDArray
 from structrl.lang.spec import AtomSpec, TaskSpec
 from structrl.sims.base import AtomTest
 from structrl.sims.tabletop.scene import BOX, GRIPPER, OBJECTS, Array, View, outside_box
+from structrl.sims.vocabulary import load_vocabulary
 
-VOCABULARY = json.loads((files("structrl.sims.tabletop") / "vocabulary.json").read_text("utf-8"))
+VOCABULARY = load_vocabulary("tabletop")
 
 
 def _position(view: View, thing: str) -> Array:
@@ -102,19 +101,18 @@ class AtomTable:
 
 
 def _test(atom: AtomSpec, scene: str, path: str) -> AtomTest:
-    predicates, entities = VOCABULARY["predicates"], VOCABULARY["scenes"][scene]
-    if atom.predicate not in predicates:
-        raise ValueError(f"{path}: tabletop has no predicate '{atom.predicate}'; it has {', '.join(predicates)}")
-    entry = predicates[atom.predicate]
-    if len(atom.args) != len(entry["args"]):
-        raise ValueError(f"{path}: {atom}: '{atom.predicate}' takes {', '.join(entry['args'])}")
-    for arg, kind in zip(atom.args, entry["args"], strict=True):
+    predicate, entities = VOCABULARY.predicates.get(atom.predicate), VOCABULARY.scenes[scene]
+    if predicate is None:
+        raise ValueError(f"{path}: tabletop has no predicate '{atom.predicate}'; it has {', '.join(MEASURES)}")
+    if len(atom.args) != len(predicate.args):
+        raise ValueError(f"{path}: {atom}: '{predicate.name}' takes {', '.join(predicate.args)}")
+    for arg, kind in zip(atom.args, predicate.args, strict=True):
         if kind not in entities.get(arg, ()):
             fitting = ", ".join(name for name, kinds in entities.items() if kind in kinds)
             raise ValueError(f"{path}: {atom}: '{arg}' is no {kind} of scene '{scene}'; these are: {fitting}")
-    threshold = float(entry["threshold"])
+    threshold = predicate.threshold
     for name, value in atom.params:  # a predicate has at most one parameter, its threshold
-        if name not in entry["params"]:
-            raise ValueError(f"{path}: {atom}: '{atom.predicate}' has no threshold '{name}'")
+        if name not in predicate.params:
+            raise ValueError(f"{path}: {atom}: '{predicate.name}' has no threshold '{name}'")
         threshold = float(value)
-    return AtomTest(str(atom), entry["op"], threshold, entry["unit"], entry["measure"])
+    return AtomTest(str(atom), predicate.op, threshold, predicate.unit, predicate.measure)

@@ -186,8 +186,8 @@ def _scene_of(tasks: Sequence[TaskSpec]) -> str:
         if unknown:
             raise ValueError(f"{task.path}: tabletop has no argument '{min(unknown)}'; it has: scene")
         name = task.sim_args.get("scene", "lunch")
-        if name not in VOCABULARY["scenes"]:
-            raise ValueError(f"{task.path}: no scene '{name}'; tabletop has: {', '.join(VOCABULARY['scenes'])}")
+        if name not in VOCABULARY.scenes:
+            raise ValueError(f"{task.path}: no scene '{name}'; tabletop has: {', '.join(VOCABULARY.scenes)}")
         names.add(name)
     if len(names) != 1:
         raise ValueError(f"one tabletop simulator runs one scene; these tasks name {sorted(names) or 'none'}")
