@@ -1,0 +1,161 @@
+"""`structrl evaluate`: success of a checkpoint, per task and per subtask, with 95 % Wilson intervals.
+
+The policy acts by the ODE from seeded noise, on starts that no training or validation of any run uses, so that the same
+command gives the same numbers.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import structrl
+from structrl.envs import make_env
+from structrl.evaluate.episodes import EpisodeWriter, versions
+from structrl.evaluate.recorder import EpisodeRecorder
+from structrl.evaluate.report import FORMAT, compare_text, read_report, summarise, table_text
+from structrl.evaluate.run_config import config_of, read_config
+from structrl.plan import stack_plans
+from structrl.policies.protocol import env_spec
+from structrl.rl.actors import deterministic
+from structrl.rl.rollout import run_episodes
+from structrl.rl.warm_start import load_actor
+from structrl.seeding import Stream
+from structrl.sims.base import Start
+
+ITERATION = 1  # of stream EVALUATE; the validations inside a run are iteration 0
+
+
+def evaluate(
+    checkpoint: Path,
+    episodes: int,
+    seed: int,
+    *,
+    env_from: Path | None = None,
+    num_envs: int | None = None,
+    save_episodes: Path | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Run a checkpoint's evaluation episodes.
+
+    Args:
+        checkpoint: RUN/checkpoints/*.ckpt of supervised or reinforcement learning; RUN/config.yaml says the rest.
+        episodes: per task.
+        seed: of starts and initial noise.
+        env_from: a config whose environment to act in, in place of the run's own.
+        num_envs: environments at once, in place of the config's; changes nothing else.
+        save_episodes: an HDF5 file for all of them, to be explained.
+        overwrite: whether that file may be replaced.
+        progress: draw a bar.
+
+    Returns:
+        The report, as `--output` writes it.
+
+    Raises:
+        FileNotFoundError: no checkpoint, config or task file.
+        ValueError: a config, task or checkpoint that does not fit.
+    """
+    own = read_config(config_of(checkpoint))
+    other = own if env_from is None else read_config(env_from)
+    tasks = len(other.env.tasks)
+    config = dataclasses.replace(other.env, num_envs=min(num_envs or other.env.num_envs, episodes * tasks))
+    env = make_env(config, record=save_episodes is not None)
+    try:
+        policy = own.actor_critic(env_spec(env))
+        load_actor(policy, str(checkpoint))
+        policy.eval()
+        starts = [Start(e % tasks, -1, (seed, int(Stream.EVALUATE), ITERATION, e)) for e in range(episodes * tasks)]
+        with contextlib.ExitStack() as stack:
+            record = None
+            if save_episodes is not None:
+                meta = {
+                    "command": "evaluate",
+                    "checkpoint": str(checkpoint),
+                    "seed": seed,
+                    "chunk": config.chunk,
+                    "reward": dataclasses.asdict(config.reward),
+                }
+                writer = stack.enter_context(EpisodeWriter(save_episodes, meta, overwrite=overwrite))
+                record = EpisodeRecorder(env, writer.append)
+            bar = stack.enter_context(tqdm(total=len(starts), desc="evaluate", unit="episode", disable=not progress))
+
+            def show(finished: int, steps: int) -> None:
+                bar.update(finished - bar.n)
+
+            done = run_episodes(env, deterministic(policy, starts), starts, on_chunk=record, progress=show)
+        return {
+            "format": FORMAT,
+            "checkpoint": str(checkpoint),
+            "config": {**own.plain, "env": other.plain["env"]},
+            "seed": seed,
+            "episodes": episodes,
+            "commit": commit(),
+            "versions": versions(),
+            "invalid_starts": env.runner.counts["invalid_starts"],
+            "tasks": summarise(done.table, stack_plans(env.simulator.tasks)),
+        }
+    finally:
+        env.close()
+
+
+def commit() -> str | None:
+    """The commit of structrl's source checkout, `-dirty` if changed since; None outside of one."""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(Path(structrl.__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="structrl evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="CKPT", help="RUN/checkpoints/last.ckpt")
+    parser.add_argument("--episodes", type=int, default=200, metavar="N", help="per task (default: 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of starts and initial noise (default: 0)")
+    parser.add_argument("--env-from", type=Path, metavar="X.yaml", help="act in the environment of another config")
+    parser.add_argument("--num-envs", type=int, help="environments at once (default: the config's)")
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the result")
+    parser.add_argument("--compare", type=Path, metavar="FILE.json", help="show an earlier result beside this one")
+    parser.add_argument("--save-episodes", type=Path, metavar="FILE.h5", help="for structrl explain --episode")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --save-episodes if it exists")
+    args = parser.parse_args(argv)
+    if args.episodes < 1 or (args.num_envs is not None and args.num_envs < 1):
+        parser.error("--episodes and --num-envs must be at least 1")
+    torch.set_num_threads(1)  # small layers: more threads are many times slower
+    try:
+        before = None if args.compare is None else read_report(args.compare)  # complain before the episodes are run
+        report = evaluate(
+            args.checkpoint,
+            args.episodes,
+            args.seed,
+            env_from=args.env_from,
+            num_envs=args.num_envs,
+            save_episodes=args.save_episodes,
+            overwrite=args.overwrite,
+        )
+        print(table_text(report["tasks"]))
+        if args.output is not None:
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            args.output.write_text(json.dumps(report, indent=1) + "\n")
+            print(f"\nwritten to {args.output}")
+        if before is not None:
+            print(f"\n{compare_text(before, report)}")
+    except (OSError, ValueError) as error:
+        print(f"structrl evaluate: error: {error}", file=sys.stderr)
+        return 1
+    return 0
