@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import lightning as L
+import lightning.pytorch as pl
 from torch.utils.data import DataLoader, IterableDataset
 from torchrl.envs import EnvBase
 
@@ -16,7 +16,7 @@ from structrl.seeding import Stream
 from structrl.sims.base import Start
 
 
-class RolloutData(L.LightningDataModule):
+class RolloutData(pl.LightningDataModule):
     """Episodes of the current policy.
 
     Args:
@@ -115,7 +115,7 @@ class RolloutData(L.LightningDataModule):
 
 
 class _Once(IterableDataset):
-    """One item, made when asked for. Sized: Lightning would otherwise prefetch it, with the weights before an update."""
+    """One item, made when asked for. Sized, or Lightning would prefetch it, with the weights before an update."""
 
     def __init__(self, make: Callable[[], Episodes]):
         self.make = make
@@ -127,7 +127,7 @@ class _Once(IterableDataset):
         yield self.make()
 
 
-def identity(batch: Episodes) -> Episodes:
+def identity(batch: Any) -> Any:
     """A collate function for batches that are complete already (a TensorDict would be taken for a dict)."""
     return batch
 
