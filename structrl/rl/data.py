@@ -21,7 +21,7 @@ class RolloutData(pl.LightningDataModule):
 
     Args:
         env: task files, number of environments, chunk, simulator arguments, reward.
-        episodes_per_iteration: whole episodes of an iteration, over all ranks, spread evenly over the tasks.
+        episodes_per_iteration: whole episodes of an iteration, over all ranks, tasks in turn.
         evaluate_episodes: episodes of a validation (ODE policy, the same starts and noise every time); how often is
             `trainer.check_val_every_n_epoch`. 0: none.
         seed: of starts, noise and minibatches; default: the config's `seed_everything`.
@@ -31,6 +31,8 @@ class RolloutData(pl.LightningDataModule):
     """
 
     environment: EnvBase
+    counts: dict[str, int]
+    """Of the latest iteration: what `ChunkRunner.counts` counts."""
 
     def __init__(
         self,
@@ -87,8 +89,11 @@ class RolloutData(pl.LightningDataModule):
         module = cast(Any, self.trainer).lightning_module
         starts = self.starts(Stream.START, iteration)
         act = sampling(module.policy, starts, blind_to_time=module.ppo.time_limit == "bootstrap")
+        before = dict(self.environment.runner.counts)
         with self._profile("collect"):
-            return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+            episodes = run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+        self.counts = {k: count - before[k] for k, count in self.environment.runner.counts.items()}
+        return episodes
 
     def evaluate(self) -> Episodes:
         """The evaluation episodes."""

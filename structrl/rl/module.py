@@ -149,7 +149,7 @@ class PPO(pl.LightningModule):
                 "charts/SPS": steps / sum(seconds.values()),
                 "charts/chunks": total,
                 "charts/iteration": self.trainer.current_epoch,
-                **{f"charts/{k}": v for k, v in self._data.environment.runner.counts.items()},
+                **{f"env/{k}": float(self.sum(torch.tensor(v))) for k, v in self._data.counts.items()},
             }
         )
 
@@ -173,7 +173,8 @@ class PPO(pl.LightningModule):
         """Rows of all ranks, rank by rank."""
         if self.trainer.world_size == 1:
             return table
-        return table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
+        gathered = table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
+        return gathered.auto_batch_size_(1)
 
     def write(self, metrics: Metrics) -> None:
         """To the loggers at x = environment steps, to callbacks (monitors, progress bars) under the same names."""
