@@ -48,6 +48,7 @@ QUIET = (  # warnings of Lightning that our way of using it makes pointless
     ".*LeafSpec.*",
     ".*LightningCLI's args parameter.*",
     ".*exists and is not empty.*",
+    ".*across ranks is zero.*",
 )
 
 
