@@ -18,6 +18,7 @@ SHOWN = {
     "return": "charts/episodic_return",
     "KL": "losses/approx_kl",
     "SPS": "charts/SPS",
+    "loss": "losses/flow_matching",  # of the warm start
 }
 
 
