@@ -59,6 +59,7 @@ class FlowMatching(LightningModule):
     """
 
     policy: ActorCritic
+    iterations_are_epochs = True  # for the progress bar of structrl.rl.cli
 
     def __init__(
         self,
@@ -68,12 +69,12 @@ class FlowMatching(LightningModule):
     ):
         super().__init__()
         self.make_policy, self.flow, self.sft = policy, flow, sft
+        self.metrics: dict[str, float] = {}  # of the latest step, for the progress bar
 
     def configure_model(self) -> None:
         """Build the policy for the environment of the data; first weights are a function of the seed."""
         if hasattr(self, "policy"):
             return
-        torch.set_num_threads(1)  # small layers: more threads are many times slower
         data = cast(Any, self.trainer).datamodule
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(data.seed))
@@ -99,7 +100,8 @@ class FlowMatching(LightningModule):
             noise_BMD,
             time_B,
         )
-        self.log("losses/flow_matching", loss, prog_bar=True, sync_dist=True, batch_size=len(batch))
+        self.log("losses/flow_matching", loss, sync_dist=True, batch_size=len(batch))
+        self.metrics["losses/flow_matching"] = loss.item()
         return loss
 
     def configure_optimizers(self) -> Any:

@@ -143,6 +143,6 @@ class Update:
             f"{self.first_ratio_error:.2g} (tolerance ppo.ratio_tolerance = {ppo.ratio_tolerance:g}): the policy that "
             "learns computes another likelihood than the one that acted (precision, dropout, or a policy with state?)"
         )
-        if self.first_ratio_error > ppo.clip_low:
+        if not self.first_ratio_error <= ppo.clip_low:  # NaN included
             raise RatioError(what)
         warnings.warn(what, stacklevel=2)

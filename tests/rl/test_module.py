@@ -1,6 +1,6 @@
 """PPO as a LightningModule on the toy simulator: two tasks with plans of different sizes."""
 
-import lightning as L
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
@@ -37,7 +37,7 @@ def train(iterations, *, flow=None, data=None, hooks=(), **ppo):
     torch.set_num_threads(1)
     module = PPO(small_policy, flow or FlowOptions(), PPOOptions(**{"learning_rate": 2e-4, "critic_warmup": 1} | ppo))
     history = History()
-    trainer = L.Trainer(
+    trainer = pl.Trainer(
         max_epochs=iterations, accelerator="cpu", logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
         enable_model_summary=False, enable_progress_bar=False, callbacks=[history, *hooks],
         check_val_every_n_epoch=iterations,
