@@ -116,7 +116,7 @@ class StackedPlans:
 
     def rows(self, task: Tensor) -> PlanRows:
         """The plan of each environment, for task rows `task` int64 [E]."""
-        return PlanRows(*(getattr(self, name)[task] for name in PlanRows._fields))
+        return PlanRows(*(getattr(self, name).index_select(0, task) for name in PlanRows._fields))
 
 
 def compile_plan(task: "str | Path | TaskSpec") -> Plan:

@@ -20,7 +20,7 @@ from torch import Tensor
 from structrl.plan.plan import PlanRows
 from structrl.rewards.options import RewardOptions
 
-WINDOW = 60  # steps packed into one int64: bits 1..60, and one more for "not within this window"
+WINDOW = 50  # steps packed into one integer: bits 1..50 (float64 sums them exactly), and one for "not in this window"
 NEVER = -1  # in `eligible` and `credited_at`: not yet
 
 
@@ -134,32 +134,7 @@ def _advance_window(
     true_EN = _pack(holds_ELN) * plan.valid & executed_E1
     false_EN = ~true_EN & executed_E1
 
-    # Rule 7: at which steps the gate is open, given that the prerequisites are complete.
-    held = options.gate == "held"
-    if held:
-        dropped_ELN = (~holds_ELN & ~plan.pulse[:, None]).float()
-        open_EN = _pack(torch.bmm(dropped_ELN, plan.prerequisites.float().mT) == 0) & executed_E1 | never
-        ready_EN = true_EN & open_EN | never
-        open_EN = torch.where(state.eligible >= 0, -2, open_EN)
-    else:
-        ready_EN = true_EN | never
-    gates_ENN = plan.prerequisites.float() * (options.gate != "none")
-    must_lapse_EN = plan.newly & ~state.lapsed
-    any_must_lapse = bool(must_lapse_EN.any())
-
-    # Rule 2, from prerequisite to subtask until nothing changes. `eligible`, `done`: bits from that step on.
-    done_EN = torch.where(state.complete, -1, -never)
-    while True:
-        eligible_EN = (gates_ENN * done_EN.float()[:, None]).amin(-1).clamp(max=-2).long()
-        if held:
-            eligible_EN = _from_first(open_EN & eligible_EN)
-        start_EN = eligible_EN
-        if any_must_lapse:
-            start_EN = torch.where(must_lapse_EN, _from_first((false_EN | never) & eligible_EN), eligible_EN)
-        now_EN = torch.where(state.complete, -1, _from_first(ready_EN & start_EN))
-        if torch.equal(now_EN, done_EN):
-            break
-        done_EN = now_EN
+    eligible_EN, done_EN = _fixpoint(plan, state, true_EN, false_EN, executed_E1, never, options.gate)
 
     # Rule 1: what has held since reset completes unpaid.
     new_EN = (done_EN > -never) & ~state.complete
@@ -169,7 +144,7 @@ def _advance_window(
 
     interval_EN, bunched_E1, pay_EN = state.interval, state.bunched, torch.zeros_like(plan.durations)
     if credit_EN.any():
-        elapsed_EN = elapsed(plan, credited_at_EN, credited_at_EN, options, chunk)
+        elapsed_EN = elapsed(plan, credited_at_EN, options, chunk)
         pay_EN = torch.where(credit_EN, price(plan, elapsed_EN, options, chunk), 0.0)
         interval_EN = torch.where(credit_EN, elapsed_EN.float(), interval_EN)
         close_EN = credit_EN & (elapsed_EN < 0.2 * plan.durations / _unit(options, chunk))
@@ -194,18 +169,53 @@ def _advance_window(
     return after, pay_EN
 
 
-def elapsed(plan: PlanRows, at_EN: Tensor, credited_at_EN: Tensor, options: RewardOptions, chunk: int) -> Tensor:
-    """Rule 3 and 6: T of a credit given at step `at_EN`, in the clock's units, float32 [E, N].
+def _fixpoint(
+    plan: PlanRows, state: RewardState, true_EN: Tensor, false_EN: Tensor, executed_E1: Tensor, never: int, gate: str
+) -> tuple[Tensor, Tensor]:
+    """From which step of the window on each subtask is eligible, and complete: int64 [E, N], -(2**s).
 
-    Time runs from the latest credit before that step (clock `step`) or before the chunk of that step (clock `chunk`),
-    of any subtask or, with `since: eligible`, of the subtask's own prerequisites; from the start if there is none.
-    float32 is exact: it counts steps, below 2**24.
+    Step 1 stands for eligible earlier, 0 for complete earlier, `never` for not in this window.
     """
-    now_EN, past_EN = _tick(at_EN, options, chunk).float(), _tick(credited_at_EN.clamp(min=0), options, chunk).float()
-    counts_ENN = past_EN[:, None, :] < now_EN[:, :, None]
+    # Rule 7: at which steps the gate is open, given that the prerequisites are complete.
+    if gate == "held":
+        # Bits of the steps at which some prerequisite is false; a completed pulse counts as holding.
+        dropped_EN = torch.where(plan.pulse, 0, false_EN)
+        open_EN = executed_E1 & ~_either(plan.prerequisites * dropped_EN[:, None]) | never
+        ready_EN = true_EN & open_EN | never
+        open_EN = torch.where(state.eligible >= 0, -2, open_EN)
+    else:
+        ready_EN = true_EN | never
+    gates_ENN = plan.prerequisites.view(torch.uint8).float() * (gate != "none")
+    must_lapse_EN = plan.newly & ~state.lapsed
+    some_must_lapse = bool(must_lapse_EN.any())
+
+    # Rule 2, from prerequisite to subtask until nothing changes.
+    done_EN = torch.where(state.complete, -1, -never)
+    while True:
+        eligible_EN = (gates_ENN * done_EN.float()[:, None]).amin(-1).clamp(max=-2).long()
+        if gate == "held":
+            eligible_EN = _from_first(open_EN & eligible_EN)
+        start_EN = eligible_EN
+        if some_must_lapse:
+            start_EN = torch.where(must_lapse_EN, _from_first((false_EN | never) & eligible_EN), eligible_EN)
+        now_EN = torch.where(state.complete, -1, _from_first(ready_EN & start_EN))
+        if torch.equal(now_EN, done_EN):
+            return eligible_EN, done_EN
+        done_EN = now_EN
+
+
+def elapsed(plan: PlanRows, credited_at_EN: Tensor, options: RewardOptions, chunk: int) -> Tensor:
+    """Rules 3 and 6: T of each credit, in the clock's units, float32 [E, N]; meaningless without a credit.
+
+    Time runs from the latest credit before the step (with `clock: chunk`, before the chunk) of the credit, of any
+    subtask or, with `since: eligible`, of the subtask's own prerequisites; from the start if there is none. float32 is
+    exact: it counts steps, below 2**24.
+    """
+    at_EN = _tick(credited_at_EN.clamp(min=0), options, chunk).float()
+    counts_ENN = at_EN[:, None, :] < at_EN[:, :, None]
     if options.since == "eligible":
         counts_ENN = counts_ENN & plan.prerequisites
-    return now_EN - (past_EN[:, None, :] * counts_ENN).amax(-1)
+    return at_EN - (at_EN[:, None, :] * counts_ENN).amax(-1)
 
 
 def price(plan: PlanRows, elapsed_EN: Tensor, options: RewardOptions, chunk: int) -> Tensor:
@@ -266,8 +276,16 @@ def _tick(t: Tensor, options: RewardOptions, chunk: int) -> Tensor:
 
 def _pack(holds_ELN: Tensor) -> Tensor:
     """Bits s = 1..L of an int64 [E, N] are the truth values after the s-th step, bool [E, L, N]."""
-    bits_L = 2 ** torch.arange(1, holds_ELN.shape[1] + 1, device=holds_ELN.device)
-    return (holds_ELN * bits_L[:, None]).sum(1)
+    bits_L = 2.0 ** torch.arange(1, holds_ELN.shape[1] + 1, device=holds_ELN.device, dtype=torch.float64)
+    # Seen as bytes, because torch converts bytes several times faster than bools.
+    return (holds_ELN.view(torch.uint8).double() * bits_L[:, None]).sum(1).long()
+
+
+def _either(bits: Tensor) -> Tensor:
+    """Bitwise or over the last axis; its halves overlap by one where it is odd."""
+    while (size := bits.shape[-1]) > 1:
+        bits = bits[..., : (size + 1) // 2] | bits[..., size // 2 :]
+    return bits[..., 0]
 
 
 def _from_first(bits: Tensor) -> Tensor:

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 import torch
 
+import structrl
 from structrl.lang.spec import SubtaskSpec, TaskSpec
 from structrl.plan import Plan, compile_plan, stack_plans
 
@@ -74,3 +75,22 @@ def test_empty_and_repeated_are_rejected():
         stack_plans([])
     with pytest.raises(ValueError, match="repeated: lunch"):
         stack_plans([spec(), spec()])
+
+
+EXAMPLE = "group < add(apple, box); add(drink, box) > then close(box)"
+
+
+def test_compile_plan_from_text_path_and_name(tmp_path):
+    plan = structrl.compile_plan(EXAMPLE)
+    assert plan.names == ("add_apple_box", "add_drink_box", "close_box")
+    assert plan.prerequisites.tolist() == [[False] * 3, [False] * 3, [True, True, False]]
+    assert plan.durations.isnan().all()
+    file = tmp_path / "lunch.task"
+    file.write_text(EXAMPLE.replace("close(box)", "close(box) @ 44"))
+    for path in (file, str(file)):
+        plan = structrl.compile_plan(path)
+        assert plan.path == str(file) and plan.durations[2] == 44
+    with pytest.raises(FileNotFoundError):
+        structrl.compile_plan("no/such_task")
+    with pytest.raises(ValueError, match=r"error\["):
+        structrl.compile_plan("group < add(apple, box) then close(box)")

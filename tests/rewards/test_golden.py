@@ -223,3 +223,14 @@ def test_missing_durations_and_wrong_shapes_are_errors():
         score_episode(unknown, torch.zeros(2, 2), torch.zeros(2), holds_at_reset=[True], pace="fixed")
     with pytest.raises(ValueError, match="chunk is 0"):
         score_episode(unknown, torch.zeros(2, 2), torch.zeros(2), chunk=0, pace="fixed")
+
+
+def test_score_a_bare_expression():
+    """The README's example: two items in any order, then the lid."""
+    text = "group < add(apple, box); add(drink, box) > then close(box)"
+    holds = trace(20, [(12, END)], [(6, END)], [(3, 5), (18, END)])
+    with pytest.raises(ValueError, match=r"no duration \(T_d\) for add_apple_box, .* `structrl calibrate FILE.task"):
+        score(text, holds)
+    got = score(text, holds, pace="fixed", success_at=18)
+    assert got.credited_at.tolist() == [12, 6, 18]
+    assert got.rewards.sum().item() == pytest.approx(2.9)
