@@ -58,7 +58,9 @@ def median_ms(call, repeats: int) -> float:
     return statistics.median(blocks)
 
 
-def replayed(stacked: StackedPlans, task: Tensor, holds: Tensor, chunk: int, options: RewardOptions, timed: int) -> tuple:
+def replayed(
+    stacked: StackedPlans, task: Tensor, holds: Tensor, chunk: int, options: RewardOptions, timed: int
+) -> tuple:
     """Milliseconds per chunk of the pure functions and of the transform, over the first `timed` chunks of `holds`."""
     num_envs = len(task)
     reward = StructuredReward(stacked, options, chunk)

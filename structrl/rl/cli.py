@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from structrl.rl.config_errors import UsageError, check_overrides, explain
+from structrl.rl.config_errors import UsageError, check_overrides, explain, spell_nulls
 from structrl.rl.progress import IterationBar
 from structrl.rl.run_folder import (
     CHECKPOINTS,
@@ -188,7 +188,7 @@ def _parse(argv: list[str], signals: _Signals) -> _StructrlCLI:
         UsageError: unknown keys, wrong types, values out of range, files that are not there.
     """
     try:
-        cli = _StructrlCLI(argv, signals)
+        cli = _StructrlCLI(spell_nulls(argv), signals)
     except UsageError:
         raise
     except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError) as error:

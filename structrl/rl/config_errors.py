@@ -52,6 +52,18 @@ def check_overrides(argv: list[str], config: dict[str, Any]) -> None:
             raise UsageError(f"unknown option '--{key}'{hint(f'--{key}', {f'--{k}' for k in keys})}")
 
 
+def spell_nulls(argv: list[str]) -> list[str]:
+    """`--a.b.c=null` as `--a.b={"c": null}`: jsonargparse 4.5 takes the former for the text "None" (in YAML it works)."""
+    out: list[str] = []
+    for argument in argv:
+        if argument == "null" and out and out[-1].startswith("--") and "=" not in out[-1]:
+            argument = f"{out.pop()}=null"
+        key, _, value = argument.partition("=")
+        parent, _, leaf = key.rpartition(".")
+        out.append(f'{parent}={{"{leaf}": null}}' if value == "null" and "." in parent else argument)
+    return out
+
+
 def hint(word: str, known: typing.Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing."""
     close = difflib.get_close_matches(word, sorted(known), n=1)

@@ -217,9 +217,14 @@ def test_mistakes_on_the_command_line(argv, code, wanted, config, capsys):
 def test_overrides(config):
     folder = config.parent / "elsewhere"
     argv = ["--config", str(config), "--trainer.max_epochs=1", f"--trainer.default_root_dir={folder}", "--threads=1"]
-    assert cli.fit([*argv, "--model.ppo.epochs", "1", "--model.policy.width=16", "--data.evaluate_episodes=0"]) == 0
+    nulls = ["--model.ppo.value_clip=null", "--model.ppo.target_kl", "null", "--model.warm_start=null"]
+    assert (
+        cli.fit([*argv, *nulls, "--model.ppo.epochs", "1", "--model.policy.width=16", "--data.evaluate_episodes=0"])
+        == 0
+    )
     resolved = yaml.safe_load((folder / "config.yaml").read_text())
-    assert resolved["model"]["init_args"]["ppo"]["epochs"] == 1
+    ppo = resolved["model"]["init_args"]["ppo"]
+    assert (ppo["epochs"], ppo["value_clip"], ppo["target_kl"], ppo["learning_rate"]) == (1, None, None, 3e-4)
     assert resolved["model"]["init_args"]["policy"]["init_args"]["width"] == 16
 
 
