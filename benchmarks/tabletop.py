@@ -1,10 +1,11 @@
 """Speed of the tabletop over raw `mujoco.batch` stepping of the same scene with the same controls, in one run.
 
-    python benchmarks/tabletop.py [--num-envs 128] [--steps 96] [--repeats 5] [--threads 1]
+    python -m benchmarks.tabletop [--num-envs 128] [--steps 72] [--repeats 5] [--threads 1]
 
 A recording of the scripted expert is replayed by each contender in turn, several times; control steps per second of
 process CPU time and of wall time are medians, and the ratios are medians of ratios within a turn, so that a busy
-machine slows both sides alike. `raw` writes MuJoCo's controls and steps; it evaluates nothing.
+machine slows both sides alike. `raw` writes MuJoCo's controls and steps; it evaluates nothing. `simulator` adds action
+mapping, atoms and observations; `chunk env` is what training runs: conditions, reward and TensorDict as well.
 """
 
 import argparse
@@ -14,15 +15,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from mujoco.batch import Batch
+from tensordict import TensorDict
+from torchrl.envs.utils import step_mdp
 
-from structrl.lang.spec import TaskSpec
+from structrl import keys
+from structrl.envs import EnvConfig, make_env, start_row
+from structrl.seeding import Stream
 from structrl.sims.base import Start
 from structrl.sims.tabletop import scene
 from structrl.sims.tabletop.expert import TabletopExpert
 from structrl.sims.tabletop.simulator import TabletopSimulator
+from structrl.task import load_task
 
-OBSERVE_EVERY = 8  # steps of a chunk
+TASK = "tabletop/pack_lunch"
+CHUNK = 8  # environment steps
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Recording:
 def record(sim: TabletopSimulator, steps: int, seed: int = 0) -> Recording:
     """The expert's first `steps` steps, with nothing stopped at success."""
     ids = np.arange(sim.num_envs)
-    starts = [Start(0, -1, (seed, int(i))) for i in ids]
+    starts = [Start(0, -1, (seed, int(Stream.START), 0, int(i))) for i in ids]
     expert = TabletopExpert(sim)
     sim.reset(ids, starts)
     expert.reset(ids, starts)
@@ -76,9 +84,31 @@ def simulator(sim: TabletopSimulator, recording: Recording) -> Callable[[], np.n
         for t, row in enumerate(recording.actions):
             sim.step(ids, row)
             sim.atoms(ids)
-            if (t + 1) % OBSERVE_EVERY == 0:
+            if (t + 1) % CHUNK == 0:
                 sim.observe(ids)
         return sim.state(ids)["physics"]
+
+    return replay
+
+
+def chunk_env(recording: Recording, threads: int) -> Callable[[], np.ndarray]:
+    """The whole environment of training, from the action chunk to the reward in the TensorDict."""
+    num_envs = len(recording.starts)
+    env = make_env(EnvConfig(tasks=[TASK], num_envs=num_envs, chunk=CHUNK, sim={"threads": threads}))
+    ids = np.arange(num_envs)
+    starts = torch.tensor([start_row(start) for start in recording.starts])
+    reset = env.reset(TensorDict({keys.START: starts}, [num_envs]))
+    state = env.base_env.state(ids)
+    chunks = torch.from_numpy(recording.actions).unflatten(0, (-1, CHUNK)).transpose(1, 2)  # [chunks, E, H, A]
+
+    def replay() -> np.ndarray:
+        env.base_env.set_state(ids, state)
+        td = reset.clone()
+        for action in chunks:
+            td = step_mdp(env.step(td.set(keys.ACTION, action)))
+        if td[keys.DONE].any():
+            raise SystemExit("an episode ended within the recording: the env then does less work; use fewer --steps")
+        return env.base_env.simulator.state(ids)["physics"]
 
     return replay
 
@@ -106,24 +136,24 @@ def compare(contenders: dict[str, Callable[[], np.ndarray]], control_steps: int,
     return ratios
 
 
-def load() -> TaskSpec:
-    from structrl.task import load_task
-
-    return load_task("tabletop/pack_lunch")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-envs", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=96)
+    parser.add_argument("--steps", type=int, default=72)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    sim = TabletopSimulator([load()], args.num_envs, args.threads)
+    torch.set_num_threads(1)
+    sim = TabletopSimulator([load_task(TASK)], args.num_envs, args.threads)
     recording = record(sim, args.steps)
-    contenders = {"raw": raw(recording, args.threads), "simulator": simulator(sim, recording)}
-    if not np.array_equal(*(replay() for replay in contenders.values())):
-        raise SystemExit("raw and simulator ended in different states: they did not do the same work")
+    contenders = {
+        "raw": raw(recording, args.threads),
+        "simulator": simulator(sim, recording),
+        "chunk env": chunk_env(recording, args.threads),
+    }
+    final = {name: replay() for name, replay in contenders.items()}
+    if different := [name for name in final if not np.array_equal(final["raw"], final[name])]:
+        raise SystemExit(f"raw and {', '.join(different)} ended in different states: they did not do the same work")
     compare(contenders, args.num_envs * args.steps, args.repeats)
 
 
