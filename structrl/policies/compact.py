@@ -1,0 +1,110 @@
+"""CompactVLA: the embedded default, 0.6 M parameters, fast enough to learn on a CPU.
+
+Shapes: B batch, T tasks, S proprioception, n x F object-state tokens, W width, H x A action chunk, R reward state.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+
+from structrl.policies.protocol import VLA, VLASpec
+from structrl.policies.text import ByteEncoder, MiniLMEncoder
+
+TEXT_WIDTH = 64
+TIME_FEATURES = 16
+CRITIC_TASK_WIDTH = 16
+
+
+class CompactVLA(VLA):
+    """Instruction, proprioception and object-state tokens -> one context vector -> residual action expert.
+
+    The expert predicts the *clean chunk* x^ (on the same data this learns better than predicting v); the velocity is
+    v = (x^ - x) / max(1 - t, 0.1). The critic is a tower of its own on the raw observations and the task row: the value
+    loss sends no gradient into the actor, and the actor never sees `reward_state`.
+
+    Args:
+        spec: the environment.
+        width: W, of the context and the expert.
+        depth: residual blocks of the expert.
+        text: `bytes` trains a small byte-level encoder with the policy; `minilm` uses frozen all-MiniLM-L6-v2.
+        critic_sees: `subtasks` adds `reward_state` to the critic's input (privileged, training only), which makes
+            future credit predictable; `observation` does not.
+
+    Raises:
+        ValueError: for an observation that this policy cannot read, or `subtasks` without a reward state.
+    """
+
+    direction = "noise_to_data"
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        spec: VLASpec,
+        width: int = 256,
+        depth: int = 3,
+        text: Literal["bytes", "minilm"] = "bytes",
+        critic_sees: Literal["subtasks", "observation"] = "subtasks",
+    ):
+        super().__init__(spec, rows=spec.chunk, dims=spec.action_dim)
+        if unreadable := sorted(set(spec.observation) - {"state", "tokens"}):
+            raise ValueError(f"CompactVLA reads observation.state and observation.tokens, not {', '.join(unreadable)}")
+        if text not in ("bytes", "minilm"):
+            raise ValueError(f"text is 'bytes' or 'minilm', not {text!r}")
+        if critic_sees not in ("subtasks", "observation"):
+            raise ValueError(f"critic_sees is 'subtasks' or 'observation', not {critic_sees!r}")
+        if critic_sees == "subtasks" and spec.reward_state_dim == 0:
+            raise ValueError("critic_sees='subtasks' needs an environment with a structured reward; use 'observation'")
+        self.critic_sees = critic_sees
+        self.observed = [name for name in ("state", "tokens") if name in spec.observation]
+        observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
+        chunk_width = self.rows * self.dims
+
+        self.text = (ByteEncoder if text == "bytes" else MiniLMEncoder)(spec.commands, TEXT_WIDTH)
+        self.encoder = _mlp(observed_width + TEXT_WIDTH, width, width)
+        self.chunk_in = nn.Linear(chunk_width, width)
+        self.register_buffer("frequencies", math.pi * torch.logspace(0, 1.5, TIME_FEATURES // 2), persistent=False)
+        self.time = _mlp(TIME_FEATURES, width, width)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+            for _ in range(depth)
+        )
+        self.chunk_out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, chunk_width))
+
+        reward_width = spec.reward_state_dim if critic_sees == "subtasks" else 0
+        self.critic_task = nn.Embedding(len(spec.commands), CRITIC_TASK_WIDTH)
+        head = nn.Linear(width, 1)
+        nn.init.normal_(head.weight, std=0.02)  # first values near 0
+        self.critic = nn.Sequential(
+            _mlp(observed_width + CRITIC_TASK_WIDTH + reward_width, width, width), nn.SiLU(), head
+        )
+
+    def encode(self, observation: TensorDictBase, task_B: Tensor) -> TensorDict:
+        """Context: `encoded` [B, W] for the expert; `observed` [B, S + n F] and `task` [B] for the critic."""
+        observed_BO = torch.cat([observation[name].flatten(1).float() for name in self.observed], -1)
+        encoded_BW = self.encoder(torch.cat([observed_BO, self.text()[task_B]], -1))
+        return TensorDict({"encoded": encoded_BW, "observed": observed_BO, "task": task_B}, batch_size=[len(task_B)])
+
+    def velocity(self, context: TensorDict, x_BMD: Tensor, t_B: Tensor) -> Tensor:
+        """Velocity [B, H, A] towards the data."""
+        angle = t_B[:, None] * self.frequencies
+        h_BW = (
+            context["encoded"] + self.chunk_in(x_BMD.flatten(1)) + self.time(torch.cat([angle.sin(), angle.cos()], -1))
+        )
+        for block in self.blocks:
+            h_BW = h_BW + block(h_BW)
+        clean_BMD = self.chunk_out(h_BW).view_as(x_BMD)
+        return (clean_BMD - x_BMD) / (1 - t_B).clamp(min=0.1)[:, None, None]
+
+    def value(self, context: TensorDict, reward_state_BR: Tensor) -> Tensor:
+        """Value [B, 1]; `reward_state` is not read when the critic sees observations only."""
+        parts = [context["observed"], self.critic_task(context["task"])]
+        if self.critic_sees == "subtasks":
+            parts.append(reward_state_BR)
+        return self.critic(torch.cat(parts, -1))
+
+
+def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, outputs))

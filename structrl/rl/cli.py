@@ -1,0 +1,252 @@
+"""`structrl fit` and `structrl validate`: LightningCLI on a YAML config, in a run folder that is never overwritten."""
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from argparse import ArgumentError
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import yaml
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from structrl.rl.config_errors import UsageError, check_overrides, explain, spell_nulls
+from structrl.rl.progress import IterationBar
+from structrl.rl.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    TENSORBOARD,
+    checkpoint_callback,
+    differences,
+    newest_checkpoint,
+    write_code_state,
+)
+
+DESCRIPTION = """Every key of the config can be overridden on the command line.
+
+structrl fit --config X.yaml [--KEY VALUE ...]           start a run in its trainer.default_root_dir
+structrl fit --config X.yaml --resume [--KEY VALUE ...]  continue that run
+structrl fit --resume RUN [--KEY VALUE ...]              continue the run in folder RUN with the config it saved
+structrl validate --config X.yaml [--ckpt_path FILE]     evaluation episodes of a checkpoint (default: RUN's last)
+"""
+TRAINER_DEFAULTS = {
+    "num_sanity_val_steps": 0,  # it would run episodes before training
+    "use_distributed_sampler": False,  # episodes are dealt to the ranks by number
+    "log_every_n_steps": 1,
+    "enable_model_summary": False,
+}
+QUIET = (  # warnings of Lightning that our way of using it makes pointless
+    ".*does not have many workers.*",
+    ".*`__len__` defined.*",
+    ".*LeafSpec.*",
+    ".*LightningCLI's args parameter.*",
+    ".*exists and is not empty.*",
+    ".*across ranks is zero.*",
+)
+
+
+class Preempted(BaseException):
+    """SIGTERM or SIGUSR1: the iteration is abandoned. Not an Exception, so that nothing on the way swallows it."""
+
+
+class _Signals(Callback):
+    """Turns the first SIGTERM or SIGUSR1 into `Preempted`, wherever the program is.
+
+    Python drops exceptions raised inside finalisers and callbacks from C; should that happen, the next hook raises.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self.training = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        first, self.received = self.received is None, signal.Signals(number)
+        if first:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self.received is not None:
+            raise Preempted(self.received.name)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.training = True
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._raise()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._raise()
+
+
+class _StructrlCLI(LightningCLI):
+    """LightningCLI with our defaults and run folder, without subcommands."""
+
+    def __init__(self, argv: list[str], signals: _Signals):
+        self.signals = signals
+        super().__init__(
+            run=False,
+            args=argv,
+            save_config_callback=None,  # `fit` saves it itself
+            trainer_defaults=dict(TRAINER_DEFAULTS),
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            parser_kwargs={"description": DESCRIPTION, "exit_on_error": False},
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument(
+            "--threads",
+            type=int,
+            default=1,
+            help="torch.set_num_threads: small layers on few cores are many times slower with more than 1",
+        )
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help="checkpoint of `structrl validate`")
+
+    def before_instantiate_classes(self) -> None:
+        torch.set_num_threads(self.config.threads)
+
+    @property
+    def folder(self) -> Path:
+        root = self.config.trainer.default_root_dir
+        if root is None:
+            raise UsageError("set trainer.default_root_dir in the config: the folder in which the run is kept")
+        return Path(root)
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        config = self.config_init.trainer
+        callbacks: list[Callback] = [*(config.callbacks or []), self.signals]
+        if config.enable_checkpointing is not False and not any(isinstance(c, ModelCheckpoint) for c in callbacks):
+            callbacks.append(checkpoint_callback(self.folder))
+        if config.enable_progress_bar is not False and getattr(self.model, "iterations_are_epochs", False):
+            callbacks.append(IterationBar())
+        logger = config.logger
+        if logger is None or logger is True:
+            logger = TensorBoardLogger(self.folder, name="", version=TENSORBOARD, default_hp_metric=False)
+        return super().instantiate_trainer(callbacks=callbacks, logger=logger)
+
+
+def fit(argv: list[str]) -> int:
+    """`structrl fit`: exit code 0 also after SIGTERM, 1 for a failure, 2 for a mistake in config or command line."""
+    return _guarded("fit", _fit, argv)
+
+
+def validate(argv: list[str]) -> int:
+    """`structrl validate`: one validation, printed."""
+    return _guarded("validate", _validate, argv)
+
+
+def _fit(argv: list[str], signals: _Signals) -> None:
+    argv, resume, folder = _take_resume(argv)
+    if folder is not None:
+        if not (folder / CONFIG).is_file():
+            raise UsageError(f"--resume {folder}: there is no {CONFIG} in this folder")
+        argv = ["--config", str(folder / CONFIG), *argv, f"--trainer.default_root_dir={folder}"]
+    cli = _parse(argv, signals)
+    checkpoint = newest_checkpoint(cli.folder)
+    if checkpoint is not None and not resume:
+        raise UsageError(
+            f"{cli.folder / CHECKPOINTS} already holds checkpoints; continue the run with --resume, or choose another "
+            "folder with --trainer.default_root_dir"
+        )
+    if resume and checkpoint is None:
+        print(f"structrl fit: no checkpoint in {cli.folder} yet: starting from the beginning", file=sys.stderr)
+    if cli.trainer.is_global_zero:
+        _write_run_folder(cli, resume)
+    try:
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+    except Preempted as name:
+        command = f"structrl fit --resume {cli.folder}"
+        print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
+
+
+def _validate(argv: list[str], signals: _Signals) -> None:
+    cli = _parse(argv, signals)
+    checkpoint = cli.config.ckpt_path or newest_checkpoint(cli.folder)
+    if checkpoint is None:
+        raise UsageError(f"no checkpoint in {cli.folder}; give one with --ckpt_path FILE")
+    print(f"structrl validate: {checkpoint}", file=sys.stderr)
+    cli.trainer.logger = None  # the run's curves are the training's
+    cli.trainer.validate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True, verbose=False)
+    for name, value in getattr(cli.model, "metrics", {}).items():
+        print(f"{name:<60} {value:.6g}")
+
+
+def _parse(argv: list[str], signals: _Signals) -> _StructrlCLI:
+    """The instantiated config.
+
+    Raises:
+        UsageError: unknown keys, wrong types, values out of range, files that are not there.
+    """
+    try:
+        cli = _StructrlCLI(spell_nulls(argv), signals)
+    except UsageError:
+        raise
+    except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError) as error:
+        if os.environ.get("STRUCTRL_TRACEBACK"):
+            raise
+        raise UsageError(explain(error, argv)) from error
+    check_overrides(argv, cli.config.as_dict())
+    if cli.model is None:
+        raise UsageError("no model; give a config: --config FILE.yaml")
+    return cli
+
+
+def _take_resume(argv: list[str]) -> tuple[list[str], bool, Path | None]:
+    """Remove `--resume [RUN]` from `argv`; whether it was there, and RUN."""
+    if "--resume" not in argv:
+        return argv, False, None
+    at = argv.index("--resume")
+    value = argv[at + 1 : at + 2]
+    if value and not value[0].startswith("-"):
+        return argv[:at] + argv[at + 2 :], True, Path(value[0])
+    return argv[:at] + argv[at + 1 :], True, None
+
+
+def _write_run_folder(cli: _StructrlCLI, resume: bool) -> None:
+    """Save config and code state; say what a resumed run changes."""
+    cli.folder.mkdir(parents=True, exist_ok=True)
+    path, new = cli.folder / CONFIG, cli.parser.dump(cli.config, skip_unset=False, format="yaml")
+    note = ""
+    if resume and path.is_file():
+        changed = list(differences(yaml.safe_load(path.read_text()), yaml.safe_load(new)))
+        note = "\n".join(["config changed on resume:", *(f"  {line}" for line in changed)] if changed else [])
+        if note:
+            print(f"structrl fit: {note}", file=sys.stderr)
+    path.write_text(new)
+    write_code_state(cli.folder, note)
+
+
+def _guarded(command: str, run: Any, argv: list[str]) -> int:
+    """Run `run(argv, signals)`; the user's mistakes become one message, anything later keeps its traceback."""
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message)
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+    signals = _Signals()
+    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        run(argv, signals)
+    except UsageError as error:
+        print(f"structrl {command}: error: {error}", file=sys.stderr)
+        return 2
+    except Preempted as error:
+        print(f"structrl {command}: {error} before the first iteration", file=sys.stderr)
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        if signals.training or os.environ.get("STRUCTRL_TRACEBACK"):
+            raise
+        print(f"structrl {command}: error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0

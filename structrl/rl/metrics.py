@@ -1,0 +1,100 @@
+"""What an iteration's episodes say: success, return, every subtask's rate, step and pace.
+
+Shapes: P episodes (of all ranks), N padded subtasks.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+from tensordict import TensorDict
+from torch import Tensor
+
+from structrl import keys
+
+if TYPE_CHECKING:
+    from structrl.plan import StackedPlans
+
+Metrics = dict[str, float]
+
+
+def episode_metrics(table: TensorDict, plans: "StackedPlans") -> Metrics:
+    """Metrics of the table of `run_episodes`.
+
+    Of each task: `task/<name>/success`, `return`, `length`, `failed`, and of each subtask
+    `task/<name>/subtask/<label>/...`:
+
+        rate    share of episodes that completed it
+        step    mean environment step of its credit
+        pace    mean T / T_d of its credit: below 1 is faster than the demonstrations (needs T_d)
+        undone  share of credits that were no longer true at the end
+        unpaid  share of episodes in which it completed unpaid
+
+    Over all tasks: `charts/episodic_return`, `charts/episodic_length`, `charts/success`, and per episode
+    `reward/<part>`, `reward/bunched`, `reward/unpaid`, `reward/undone`. What did not happen (the step of a subtask
+    that nobody completed) is left out, not 0.
+    """
+    metrics = {
+        "charts/episodic_return": _mean(table["return"]),
+        "charts/episodic_length": _mean(table["length"]),
+        "charts/success": _mean(table[keys.SUCCESS]),
+    }
+    for part, value in table[keys.REWARD_PARTS].items():
+        metrics[f"reward/{part}"] = _mean(value)
+    for key in ("bunched", "unpaid", "undone"):
+        metrics[f"reward/{key}"] = _mean(table[key].flatten(1).sum(1) if table[key].ndim > 1 else table[key])
+    for row, name in enumerate(plans.task_names):
+        mine = table[table[keys.TASK] == row]
+        if not len(mine):
+            continue
+        for key in (keys.SUCCESS, "return", "length", keys.FAILED):
+            metrics[f"task/{name}/{key}"] = _mean(mine[key])
+        for i, label in enumerate(plans.names[row]):
+            credited = mine["credited_at"][:, i] >= 0
+            duration = plans.durations[row, i].item()
+            prefix = f"task/{name}/subtask/{label}"
+            metrics[f"{prefix}/rate"] = _mean(mine["complete"][:, i])
+            metrics[f"{prefix}/unpaid"] = _mean(mine["unpaid"][:, i])
+            if credited.any():
+                metrics[f"{prefix}/step"] = _mean(mine["credited_at"][:, i][credited])
+                metrics[f"{prefix}/undone"] = _mean(mine["undone"][:, i][credited])
+                if not math.isnan(duration):
+                    metrics[f"{prefix}/pace"] = _mean(mine["interval"][:, i][credited]) / duration
+    return metrics
+
+
+def layout(plans: "StackedPlans") -> dict[str, dict[str, list]]:
+    """TensorBoard's custom-scalars layout: what to look at, together."""
+
+    def chart(*tags: str) -> list:
+        return ["Multiline", [f"^{tag}$" for tag in tags]]
+
+    tasks = {
+        "success": chart(*(f"task/{name}/success" for name in plans.task_names)),
+        "success, evaluation": chart(*(f"evaluate/task/{name}/success" for name in plans.task_names)),
+    }
+    for row, name in enumerate(plans.task_names):
+        for what in ("rate", "step", "pace"):
+            tasks[f"{name}: {what}"] = chart(*(f"task/{name}/subtask/{label}/{what}" for label in plans.names[row]))
+    return {
+        "Tasks": tasks,
+        "Reward": {
+            "parts": chart("reward/subtask", "reward/terminal"),
+            "per episode": chart("reward/bunched", "reward/unpaid", "reward/undone"),
+        },
+        "PPO": {
+            "KL": chart("losses/approx_kl", "losses/old_approx_kl"),
+            "clipped": chart("losses/clipfrac", "losses/dual_clipfrac"),
+            "explained variance": chart("losses/explained_variance"),
+            "losses": chart("losses/policy_loss", "losses/value_loss"),
+            "ratio error before the update": chart("ppo/first_ratio_err"),
+            "change of the ODE action": chart("policy/ode_shift"),
+        },
+        "Throughput": {
+            "environment steps per second": chart("charts/SPS"),
+            "seconds": chart("time/simulate", "time/infer", "time/update", "time/evaluate"),
+        },
+    }
+
+
+def _mean(x: Tensor) -> float:
+    return x.double().mean().item()

@@ -1,0 +1,42 @@
+"""Weights of an earlier run as a beginning: everything but the critic, strictly."""
+
+from pathlib import Path
+
+import torch
+
+from structrl.policies.actor_critic import ActorCritic
+
+
+def load_actor(policy: ActorCritic, path: str) -> None:
+    """Load the actor of checkpoint `path` into `policy`; its critic stays as initialised.
+
+    Names with "critic" in them belong to the critic.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: weights are missing, left over or of another shape; the message names the first few.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"warm start '{path}' does not exist; train it first (structrl fit --config ...) or set model.warm_start"
+        )
+    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    saved = {k.removeprefix("policy."): v for k, v in saved.items() if k.startswith("policy.")}
+    own = policy.state_dict()
+    actor, theirs = ({k: v for k, v in d.items() if "critic" not in k} for d in (own, saved))
+    wrong = [
+        *(f"{k} is missing" for k in actor.keys() - theirs.keys()),
+        *(f"{k} is not in this policy" for k in theirs.keys() - actor.keys()),
+        *(
+            f"{k} is {tuple(theirs[k].shape)} there and {tuple(actor[k].shape)} here"
+            for k in actor.keys() & theirs.keys()
+            if theirs[k].shape != actor[k].shape
+        ),
+    ]
+    if wrong:
+        shown = "\n  ".join(sorted(wrong)[:6] + ["..."] * (len(wrong) > 6))
+        raise ValueError(
+            f"warm start '{path}' holds another policy (compare model.policy, tasks and chunk of the two configs):"
+            f"\n  {shown}"
+        )
+    policy.load_state_dict(own | theirs)

@@ -1,0 +1,218 @@
+"""Runs action chunks on a simulator batch: conditions every step, stop at success, failure or horizon (torch-free).
+
+Shapes: E environments, H chunk length, A action dims, N padded subtasks, n environments of a call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structrl.sims.base import Ids, Simulator, Start
+from structrl.sims.conditions import ConditionTable
+
+MAX_REDRAWS = 100
+_SHARED = ("t", "holds", "success", "failed", "unstable", "truncated", "atoms", "values")  # what `state` carries
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """What one chunk did, for all E environments; the flags of an environment stay until its reset.
+
+    `holds`, `atoms` and `values` have row 0 before the chunk; rows after `steps` repeat the last executed one.
+    """
+
+    holds: NDArray[np.bool_]  # [E, H+1, N]
+    steps: NDArray[np.int64]  # [E], executed by this chunk; 0 for an environment that was already done
+    t: NDArray[np.int64]  # [E], environment steps since reset
+    success: NDArray[np.bool_]  # [E]
+    failed: NDArray[np.bool_]  # [E], the task's `fail` condition or unstable physics
+    unstable: NDArray[np.bool_]  # [E]
+    terminated: NDArray[np.bool_]  # [E], success or failed
+    truncated: NDArray[np.bool_]  # [E], horizon reached and not terminated
+    atoms: NDArray[np.bool_] | None = None  # [E, H+1, atoms], only with record=True
+    values: NDArray[np.float64] | None = None  # [E, H+1, atoms], only with record=True
+
+
+class ChunkRunner:
+    """Episodes of a simulator batch, one action chunk at a time.
+
+    A step in which `fail` holds is a failure even if `success` holds too. After unstable physics nothing measured is
+    valid: that step repeats the row before it, so that nothing more is credited. Actions are clipped to the bounds of
+    the simulator's action spec, and executed steps with a clipped action are counted.
+
+    Args:
+        sim: the simulator.
+        record: keep atoms and their measured values of every step (evaluation, demonstrations).
+
+    Raises:
+        ValueError: a task has no horizon, or neither the task nor the simulator defines success.
+
+    Attributes:
+        counts: since construction: `invalid_starts` redrawn, episodes `failed` (unstable ones included), episodes
+            `unstable`, `clipped_steps`.
+    """
+
+    def __init__(self, sim: Simulator, record: bool = False):
+        self.sim = sim
+        self.record = record
+        self.conditions = ConditionTable(sim.tasks, sim.num_envs)
+        for spec in sim.tasks:
+            if spec.horizon is None:
+                raise ValueError(f"{spec.path}: task '{spec.name}' needs a `horizon` to be run")
+            if spec.success is None and type(sim).own_success is Simulator.own_success:
+                raise ValueError(
+                    f"{spec.path}: task '{spec.name}' needs `success`: {type(sim).__name__} has no success check"
+                )
+        self._horizon = np.array([spec.horizon for spec in sim.tasks], np.int64)
+        self._low, self._high = (np.array(bound, np.float32) for bound in (sim.action.low, sim.action.high))
+        E = sim.num_envs
+        self.t = np.zeros(E, np.int64)
+        self.holds = np.zeros((E, self.conditions.num_subtasks), bool)
+        self.success, self.failed, self.unstable, self.truncated = np.zeros((4, E), bool)
+        self.truncated[:] = True  # nothing runs before its first reset
+        self.atoms = np.zeros((E, self.conditions.num_atoms), bool)
+        self.values = np.full((E, self.conditions.num_atoms), np.nan)
+        self.counts = {"invalid_starts": 0, "unstable": 0, "failed": 0, "clipped_steps": 0}
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """[E], environments that stand still until their reset."""
+        return self.success | self.failed | self.truncated
+
+    def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
+        """Begin episodes of environments `ids` at `starts` (same order).
+
+        A start at which the episode would already be over (success, fail or unstable physics) is invalid: it is
+        redrawn with the attempt number 1, 2, ... appended to its seed, and counted.
+
+        Raises:
+            ValueError: 100 redraws did not give a valid start; the message names the task file. Or a start's task is
+                not a row of the tasks.
+        """
+        if len(ids) != len(starts):
+            raise ValueError(f"{len(ids)} environments, {len(starts)} starts")
+        for start in starts:
+            if not 0 <= start.task < len(self.sim.tasks):
+                raise ValueError(f"start of task row {start.task}, there are {len(self.sim.tasks)} tasks")
+        ids = np.asarray(ids, np.int64)
+        origin = dict(zip(ids.tolist(), starts, strict=True))
+        pending = ids
+        for attempt in range(MAX_REDRAWS + 1):
+            drawn = [origin[i] for i in pending.tolist()]
+            if attempt:
+                self.counts["invalid_starts"] += len(pending)
+                drawn = [start._replace(seed=(*start.seed, attempt)) for start in drawn]
+            self.sim.reset(pending, drawn)
+            self.conditions.reset(pending, [start.task for start in drawn])
+            self.t[pending] = 0
+            for flag in (self.success, self.failed, self.unstable, self.truncated):
+                flag[pending] = False
+            pending = pending[self._evaluate(pending)]
+            if not len(pending):
+                return
+        env = int(pending[0])
+        spec = self.sim.tasks[self.conditions.task[env]]
+        why = "`success` holds" if self.success[env] else "unstable physics" if self.unstable[env] else "`fail` holds"
+        raise ValueError(
+            f"{spec.path}: task '{spec.name}': {why} before the first step, and after {MAX_REDRAWS} redraws of "
+            f"{origin[env]} still"
+        )
+
+    def run(self, action: NDArray[np.float32]) -> ChunkResult:
+        """Execute one chunk: `action` float32 [E, H, A] in the units of the action spec.
+
+        An environment stops within its chunk at success, failure, unstable physics or horizon; one that is done stands
+        still. Rows of `action` that belong to environments already done are not read.
+
+        Raises:
+            ValueError: wrong shape, or an action that is NaN or infinite; the message names environment and task.
+        """
+        E, N = self.holds.shape
+        if action.ndim != 3 or (action.shape[0], action.shape[2]) != (E, len(self._low)):
+            raise ValueError(f"actions of shape {action.shape}, expected ({E}, H, {len(self._low)})")
+        H = action.shape[1]
+        active = np.flatnonzero(~self.done)
+        self._check_finite(action, active)
+        within = np.clip(action, self._low, self._high)
+        t_before, failed_before, unstable_before = self.t.copy(), self.failed.copy(), self.unstable.copy()
+        holds = np.empty((E, H + 1, N), bool)
+        atoms = np.empty((E, H + 1, self.atoms.shape[1]), bool) if self.record else None
+        values = np.empty((E, H + 1, self.atoms.shape[1])) if self.record else None
+        for h in range(H + 1):
+            if h and len(active):
+                active = self._step(active, within[active, h - 1])
+            holds[:, h] = self.holds
+            if atoms is not None and values is not None:
+                atoms[:, h], values[:, h] = self.atoms, self.values
+        steps = self.t - t_before
+        executed = np.arange(H) < steps[:, None]
+        self.counts["clipped_steps"] += int(((within != action).any(-1) & executed).sum())
+        self.counts["failed"] += int((self.failed & ~failed_before).sum())
+        self.counts["unstable"] += int((self.unstable & ~unstable_before).sum())
+        return ChunkResult(
+            holds=holds,
+            steps=steps,
+            t=self.t.copy(),
+            success=self.success.copy(),
+            failed=self.failed.copy(),
+            unstable=self.unstable.copy(),
+            terminated=self.success | self.failed,
+            truncated=self.truncated.copy(),
+            atoms=atoms,
+            values=values,
+        )
+
+    def _step(self, ids: Ids, action: NDArray[np.float32]) -> Ids:
+        """One control step; returns the environments that go on."""
+        self.sim.step(ids, action)
+        self.t[ids] += 1
+        over = self._evaluate(ids)
+        late = self.t[ids] >= self._horizon[self.conditions.task[ids]]
+        self.truncated[ids] = late & ~over
+        stop = over | late
+        return ids[~stop] if stop.any() else ids
+
+    def _evaluate(self, ids: Ids) -> NDArray[np.bool_]:
+        """Read atoms, update holds and flags of `ids`; returns which are over (success or failure), [n]."""
+        atoms = self.sim.atoms(ids)
+        holds, success, fail = self.conditions.step(ids, atoms)
+        if not self.conditions.has_success.all():
+            own = np.flatnonzero(~self.conditions.has_success[self.conditions.task[ids]])
+            if len(own):
+                success = success.copy()
+                success[own] = self.sim.own_success(ids[own])
+        broken = self.sim.unstable(ids)
+        values = self.sim.atom_values(ids) if self.record else None
+        valid = np.flatnonzero(~broken)
+        self.holds[ids[valid]] = holds[valid]
+        if values is not None:
+            self.atoms[ids[valid]], self.values[ids[valid]] = atoms[valid], values[valid]
+        failed = fail | broken
+        success = success & ~failed
+        self.success[ids], self.failed[ids], self.unstable[ids] = success, failed, broken
+        return success | failed
+
+    def _check_finite(self, action: NDArray[np.float32], active: Ids) -> None:
+        finite = np.isfinite(action[active]).all((1, 2))
+        if not finite.all():
+            env = int(active[~finite][0])
+            spec = self.sim.tasks[self.conditions.task[env]]
+            raise ValueError(
+                f"action of environment {env} (task '{spec.name}', {spec.path}) is not finite at step {self.t[env]}: "
+                f"{action[env].tolist()}; the policy produced NaN or infinity"
+            )
+
+    def state(self, ids: Ids) -> dict[str, np.ndarray]:
+        """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`."""
+        parts = {"sim": self.sim.state(ids), "conditions": self.conditions.state(ids)}
+        flat = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
+        return flat | {key: getattr(self, key)[ids].copy() for key in _SHARED}
+
+    def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:
+        """Restore what `state` returned, in the same or other environments."""
+        for part, owner in (("sim.", self.sim), ("conditions.", self.conditions)):
+            owner.set_state(ids, {k.removeprefix(part): v for k, v in state.items() if k.startswith(part)})
+        for key in _SHARED:
+            getattr(self, key)[ids] = state[key]

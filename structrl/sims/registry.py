@@ -1,0 +1,55 @@
+"""Simulators by name. Modules are imported on first use (torch-free)."""
+
+import difflib
+import inspect
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+from structrl.lang.spec import TaskSpec
+from structrl.sims.base import Simulator
+
+BUILTIN = {"tabletop": "structrl.sims.tabletop:TabletopSimulator"}
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or the list of what exists."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; one of: {', '.join(known) or '(none)'}"
+
+
+def simulator_class(name: str) -> type[Simulator]:
+    """The class of simulator `name`.
+
+    Raises:
+        ValueError: there is no such simulator.
+    """
+    if name not in BUILTIN:
+        raise ValueError(f"unknown simulator '{name}'{hint(name, BUILTIN)}")
+    module, attribute = BUILTIN[name].split(":")
+    return getattr(import_module(module), attribute)
+
+
+def known_arguments(name: str) -> list[str]:
+    """What the constructor of simulator `name` takes besides tasks and number of environments."""
+    return list(inspect.signature(simulator_class(name)).parameters)[2:]
+
+
+def make_simulator(name: str, tasks: Sequence[TaskSpec], num_envs: int, **arguments: Any) -> Simulator:
+    """Construct simulator `name` for `tasks` with `num_envs` environments.
+
+    Args:
+        name: `tabletop`.
+        tasks: the task specs, in the order of their row numbers.
+        num_envs: E.
+        arguments: keyword arguments of the simulator's constructor.
+
+    Raises:
+        ValueError: an unknown simulator or argument; the message suggests the nearest name.
+    """
+    known = known_arguments(name)
+    for argument in arguments:
+        if argument not in known:
+            raise ValueError(f"simulator '{name}' has no argument '{argument}'{hint(argument, known)}")
+    return simulator_class(name)(tasks, num_envs, **arguments)  # type: ignore[call-arg]
