@@ -29,7 +29,9 @@ plan # in order
   ) # three
 # the end
 """
-    assert format_source(text) == """\
+    assert (
+        format_source(text)
+        == """\
 # the file
 
 task t  # its name
@@ -46,6 +48,7 @@ plan  # in order
   then c(x)  # three
 # the end
 """
+    )
 
 
 def test_long_lines_are_broken():

@@ -64,7 +64,9 @@ VOCABULARY = parse_vocabulary(json.dumps(VOCABULARY_JSON))
 words = st.sampled_from(["apple", "box", "in", "x", "thenx", "A_1", "_", "steps1", "q7"]).map(tree.Word)
 names = st.sampled_from(["add", "in", "closed", "orange", "at", "notes", "f"]).map(tree.Word)
 labels = st.sampled_from(["one", "two", "group_1"]).map(tree.Word)
-texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x1FF, exclude_categories=["C"]), max_size=6).map(tree.Text)
+texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x1FF, exclude_categories=["C"]), max_size=6).map(
+    tree.Text
+)
 numbers = st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6, allow_nan=False)
 plain = numbers.map(tree.Quantity)
 quantities = st.builds(tree.Quantity, numbers, st.sampled_from(["mm", "cm", "m", "deg", "rad", "s", "steps", "%"]))
