@@ -53,7 +53,7 @@ def check_overrides(argv: list[str], config: dict[str, Any]) -> None:
 
 
 def spell_nulls(argv: list[str]) -> list[str]:
-    """`--a.b.c=null` as `--a.b={"c": null}`: jsonargparse 4.5 takes the former for the text "None" (in YAML it works)."""
+    """`--a.b.c=null` as `--a.b={"c": null}`: jsonargparse 4.53 reads the former as the text "None"."""
     out: list[str] = []
     for argument in argv:
         if argument == "null" and out and out[-1].startswith("--") and "=" not in out[-1]:
