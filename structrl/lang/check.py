@@ -192,12 +192,8 @@ def _defines(document: Document, scope: Scope) -> None:
     recursive = [name for name in scope.defines if _uses(name, scope.defines)]
     for name in recursive:
         span = scope.defines[name].name.span
-        report.error(
-            "T023",
-            f"`{name}` is defined by itself",
-            span,
-            "definitions do not repeat themselves: write the repetition out",
-        )
+        help_ = "definitions do not repeat themselves: write the repetition out"
+        report.error("T023", f"`{name}` is defined by itself", span, help_)
     scope.broken.update(recursive)
     for name in recursive:
         del scope.defines[name]

@@ -26,9 +26,16 @@ PIECES = [
     "not ",
     "newly ",
     "and",
-]
-PIECES += ["for 3 steps", "2 steps of", "at least 1 of", "@ 3", "as l", "after l", "worth 2", '"t"', "plan", "success"]
-PIECES += [
+    "for 3 steps",
+    "2 steps of",
+    "at least 1 of",
+    "@ 3",
+    "as l",
+    "after l",
+    "worth 2",
+    '"t"',
+    "plan",
+    "success",
     "define f(x) =",
     "f(b)",
     'let a = "b"',
@@ -69,6 +76,7 @@ def code(text: str) -> str:
 
 def test_size_and_nesting():
     assert code("a(x)" + " " * 1_000_000) == "T003"
+    assert code("a(x) then " * 7000 + "a(x)") == "T003"
     assert code("(" * 5000 + "a(x)" + ")" * 5000) == "T003"
     assert code("group <" * 5000) == "T003"
     assert code("not " * 5000 + "a(x)") == "T003"

@@ -147,14 +147,13 @@ def run(program: Program, atoms: tuple[bool, ...]) -> bool:
     return result
 
 
+# Pairs of a condition's text and its meaning, a function of the four atoms' truth.
 conditions = st.recursive(
-    st.integers(0, 3).map(lambda i: (f"p{i}()", lambda v, i=i: v[i])),
+    st.integers(0, 3).map(lambda i: (f"p{i}()", lambda v: v[i])),
     lambda inner: st.one_of(
         inner.map(lambda a: (f"not ({a[0]})", lambda v: not a[1](v))),
-        st.tuples(inner, inner).map(
-            lambda ab: (f"({ab[0][0]}) and ({ab[1][0]})", lambda v: ab[0][1](v) and ab[1][1](v))
-        ),
-        st.tuples(inner, inner).map(lambda ab: (f"({ab[0][0]}) or ({ab[1][0]})", lambda v: ab[0][1](v) or ab[1][1](v))),
+        st.tuples(inner, inner).map(lambda x: (f"({x[0][0]}) and ({x[1][0]})", lambda v: x[0][1](v) and x[1][1](v))),
+        st.tuples(inner, inner).map(lambda x: (f"({x[0][0]}) or ({x[1][0]})", lambda v: x[0][1](v) or x[1][1](v))),
         st.lists(inner, min_size=2, max_size=3).map(
             lambda xs: (f"at least 2 of ({', '.join(x[0] for x in xs)})", lambda v: sum(x[1](v) for x in xs) >= 2)
         ),

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from structrl.sims.vocabulary import Param, Predicate, Verb, load_vocabulary, parse_vocabulary, simulators
-from tests.lang.toy import VOCABULARY, VOCABULARY_JSON
+from structrl.task import parse_task
+from tests.lang.toy import FULL, VOCABULARY, VOCABULARY_JSON
 
 
 def test_reading():
@@ -41,3 +42,8 @@ def test_all_vocabularies_load():
         assert load_vocabulary(sim).sim == sim
     with pytest.raises(ValueError, match="no simulator 'nope'"):
         load_vocabulary("nope")
+
+
+def test_the_anchors_mean_the_same_in_the_shipped_vocabulary():
+    toy, shipped = parse_task(FULL, vocabulary=VOCABULARY), parse_task(FULL)
+    assert toy == shipped
