@@ -3,7 +3,7 @@
 Prints milliseconds per chunk for the pure functions and for the whole transform (TensorDict reads, writes and the
 critic's reward state included), under a realistic trace (each subtask turns true once, in some order, and stays) and a
 dense random one (every condition flips a coin every step: the most completions per chunk), and the ratio to the
-brute-force twin of the tests.
+brute-force twin of the tests. Last, the transform's share of the tabletop's simulation time.
 """
 
 import argparse
@@ -11,12 +11,17 @@ import random
 import statistics
 import time
 
+import numpy as np
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from structrl import keys
-from structrl.plan import stack_plans
+from structrl.plan import StackedPlans, stack_plans
 from structrl.rewards import RewardOptions, StructuredReward, functional
+from structrl.sims.base import Start
+from structrl.sims.tabletop.simulator import TabletopSimulator
+from structrl.task import load_task
 from tests.rewards.strategies import series_parallel, spec_of
 from tests.rewards.twin import TwinPlan, twin
 
@@ -53,58 +58,81 @@ def median_ms(call, repeats: int) -> float:
     return statistics.median(blocks)
 
 
+def replayed(
+    stacked: StackedPlans, task: Tensor, holds: Tensor, chunk: int, options: RewardOptions, timed: int
+) -> tuple:
+    """Milliseconds per chunk of the pure functions and of the transform, over the first `timed` chunks of `holds`."""
+    num_envs = len(task)
+    reward = StructuredReward(stacked, options, chunk)
+    zero = torch.zeros(num_envs, 1, dtype=torch.int64)
+    first = {keys.TASK: task[:, None], keys.TIME: zero, keys.HOLDS: holds[:, :1].expand(-1, chunk + 1, -1)}
+    td = reward._reset(TensorDict({}, [num_envs]), TensorDict(first, [num_envs]))
+    cases = []
+    for c in range(timed):
+        chunk_of = {
+            keys.TASK: task[:, None],
+            keys.HOLDS: holds[:, c * chunk : (c + 1) * chunk + 1],
+            keys.SUCCESS: zero.bool(),
+            keys.STEPS: zero + chunk,
+            keys.TIME: zero + (c + 1) * chunk,
+        }
+        after = TensorDict(chunk_of, [num_envs])
+        before, td = td, reward._step(td, after.copy())
+        cases.append((before, after))
+
+    def functions():
+        for before, after in cases:
+            state = functional.RewardState(*(before[keys.PLAN, name] for name in functional.RewardState._fields))
+            steps, at = after[keys.STEPS], after[keys.TIME]
+            rows, holds_ELN = stacked.rows(task), after[keys.HOLDS][:, 1:]
+            functional.advance(rows, state, holds_ELN, steps, after[keys.SUCCESS], at - steps, reward.options, chunk)
+
+    def transform():
+        for before, after in cases:
+            reward._step(before, after.copy())
+
+    return median_ms(functions, 7) / timed, median_ms(transform, 7) / timed
+
+
 def measure(kind: str, num_envs: int, chunk: int, num_subtasks: int, chunks: int, options: RewardOptions) -> None:
-    rng = random.Random(0)
-    plans = make_plans(num_subtasks, rng)
+    plans = make_plans(num_subtasks, random.Random(0))
     stacked = stack_plans([spec_of(p, f"toy{k}", chunk * chunks) for k, p in enumerate(plans)])
     task = torch.arange(num_envs) % len(plans)
     holds = make_trace(kind, num_envs, chunk * chunks, num_subtasks)
     # The dense trace completes everything in its first chunks: time those, the realistic one over its whole length.
-    timed = range(chunks) if kind == "realistic" else range(2)
-
-    reward = StructuredReward(stacked, options, chunk)
-    column = {name: torch.zeros(num_envs, 1, dtype=torch.int64) for name in (keys.TIME, keys.STEPS)}
-    first = {**column, keys.TASK: task[:, None], keys.HOLDS: holds[:, :1].expand(-1, chunk + 1, -1)}
-    td = reward._reset(TensorDict({}, [num_envs]), TensorDict(first, [num_envs]))
-    cases = []
-    for c in range(chunks):
-        after = TensorDict(
-            {
-                keys.TASK: task[:, None],
-                keys.HOLDS: holds[:, c * chunk : (c + 1) * chunk + 1],
-                keys.SUCCESS: torch.zeros(num_envs, 1, dtype=torch.bool),
-                keys.STEPS: column[keys.STEPS] + chunk,
-                keys.TIME: column[keys.TIME] + (c + 1) * chunk,
-            },
-            [num_envs],
-        )
-        before, td = td, reward._step(td, after.copy())
-        if c in timed:
-            cases.append((before, after))
-
-    def pure():
-        for before, after in cases:
-            state = functional.RewardState(*(before[keys.PLAN, name] for name in functional.RewardState._fields))
-            steps, at = after[keys.STEPS], after[keys.TIME]
-            rows = stacked.rows(task)
-            holds_ELN = after[keys.HOLDS][:, 1:]
-            functional.advance(rows, state, holds_ELN, steps, after[keys.SUCCESS], at - steps, reward.options, chunk)
-
-    def whole():
-        for before, after in cases:
-            reward._step(before, after.copy())
-
-    pure_ms, whole_ms = median_ms(pure, 7) / len(cases), median_ms(whole, 7) / len(cases)
+    functions, transform = replayed(stacked, task, holds, chunk, options, chunks if kind == "realistic" else 2)
     sample = range(0, num_envs, max(1, num_envs // 16))
     rows = {e: holds[e].tolist() for e in sample}
     failure = [False] * (chunk * chunks + 1)
     start = time.process_time()
     for e in sample:
-        twin(plans[int(task[e])], rows[e], failure, chunk=chunk)
-    twin_ms = (time.process_time() - start) * 1000 / len(sample) * num_envs / chunks
+        twin(plans[int(task[e])], rows[e], failure, chunk=chunk, gate=options.gate)
+    loops = (time.process_time() - start) * 1000 / len(sample) * num_envs / chunks
     print(
-        f"{kind:<10} functions {pure_ms:6.2f} ms   transform {whole_ms:6.2f} ms   twin {twin_ms:8.1f} ms"
-        f"   twin / transform {twin_ms / whole_ms:6.0f}"
+        f"{kind:<10} functions {functions:5.2f} ms   transform {transform:5.2f} ms   twin {loops:5.1f} ms   "
+        f"twin / functions {loops / functions:.0f}"
+    )
+
+
+def measure_tabletop(options: RewardOptions, num_envs: int = 128, chunk: int = 8, chunks: int = 25) -> None:
+    """The transform against the simulation (physics and atoms) of the same number of chunks, CPU time of both."""
+    task = load_task("tabletop/pack_lunch")
+    sim = TabletopSimulator([task], num_envs, threads=1)
+    ids = np.arange(num_envs)
+    sim.reset(ids, [Start(0, -1, (0, int(e))) for e in ids])
+    generator = np.random.default_rng(0)
+    actions = generator.uniform(-1, 1, (chunk * chunks, num_envs, len(sim.action.names))).astype(np.float32)
+    start = time.process_time()
+    for action in actions:
+        sim.step(ids, action)
+        sim.atoms(ids)
+    simulation = (time.process_time() - start) * 1000 / chunks
+    holds = make_trace("realistic", num_envs, chunk * chunks, len(task.subtasks))
+    rows = torch.zeros(num_envs, dtype=torch.int64)
+    _, transform = replayed(stack_plans([task]), rows, holds, chunk, options, chunks)
+    print(
+        f"tabletop, {num_envs} environments x {chunk} steps: simulation {simulation:.0f} ms of CPU time per chunk, "
+        f"reward {transform:.2f} ms, {100 * transform / simulation:.2f} %"
     )
 
 
@@ -124,6 +152,7 @@ def main() -> None:
     options = RewardOptions(gate=args.gate)
     for kind in ("realistic", "dense"):
         measure(kind, args.num_envs, args.chunk, args.num_subtasks, args.chunks, options)
+    measure_tabletop(options)
 
 
 if __name__ == "__main__":

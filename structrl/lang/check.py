@@ -192,7 +192,8 @@ def _defines(document: Document, scope: Scope) -> None:
     recursive = [name for name in scope.defines if _uses(name, scope.defines)]
     for name in recursive:
         span = scope.defines[name].name.span
-        report.error("T023", f"`{name}` is defined by itself", span, "a definition may use only others")
+        help_ = "definitions do not repeat themselves: write the repetition out"
+        report.error("T023", f"`{name}` is defined by itself", span, help_)
     scope.broken.update(recursive)
     for name in recursive:
         del scope.defines[name]
@@ -242,7 +243,7 @@ def _completeness(lowering: Lowering, sim: tree.Sim, horizon: tree.Horizon | Non
     if missing:
         names = listing((each.label for each in missing), 6)
         message = f"no duration for {len(missing)} of {len(lowering.subtasks)} subtasks: {names}"
-        help_ = f"`structrl calibrate {path}` measures them; or write `@ STEPS` behind each"
+        help_ = f"`structrl calibrate {path} --demos DEMOS.h5 --write` measures them; or write `@ STEPS` behind each"
         lowering.report.warning("T043", message, missing[0].source.span, help_)
     if horizon is None:
         lowering.report.warning("T045", "no horizon; training needs one", sim.span, "write `horizon 240 steps`")

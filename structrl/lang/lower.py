@@ -243,7 +243,7 @@ def _name(lowering: Lowering) -> None:
     for subtask in lowering.subtasks:
         if subtask.step and subtask.step.label:
             if subtask.label in used:
-                help_ = "labels are unique; inside a definition, its arguments are appended"
+                help_ = "a label names one subtask: choose another"
                 lowering.report.error("T020", f"the label `{subtask.label}` is taken", subtask.step.label.span, help_)
             used.add(subtask.label)
     for subtask in lowering.subtasks:

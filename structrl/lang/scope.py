@@ -131,7 +131,7 @@ class Scope:
             fitting = [each for each, kinds in self.entities.items() if set(kind.split("|")) & set(kinds)]
             shown = arg.text if isinstance(arg, Word) else name
             message = f"`{shown}` is no {kind.replace('|', ' or ')}, and `{call.name.text}` needs one here"
-            help_ = f"{kind}: {listing(fitting)}" if fitting else f"the scene has no {kind}"
+            help_ = f"it could be {listing(fitting)}" if fitting else f"the scene has no {kind}"
             self.report.error("T013", message, arg.span, help_)
             return None
         return name

@@ -2,12 +2,14 @@
 
 import re
 import unicodedata
+from itertools import islice
 from typing import NamedTuple
 
 from structrl.lang.diagnostics import Diagnostic, TaskError
 from structrl.lang.tree import Span
 
 MAX_CHARACTERS = 1_000_000
+MAX_TOKENS = 20_000  # words and signs; the largest plan needs a tenth
 MAX_NESTING = 100  # brackets inside brackets, and operators inside operators
 
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\["\\])*"|#[^\n]*')
@@ -78,8 +80,8 @@ def refuse(text: str, path: str) -> None:
     """Stop what must not reach the parser.
 
     Raises:
-        TaskError: above `MAX_CHARACTERS` or `MAX_NESTING` brackets, for control and invisible characters anywhere, and
-            for characters outside ASCII other than in strings and comments.
+        TaskError: above `MAX_CHARACTERS`, `MAX_TOKENS` or `MAX_NESTING` brackets, for control and invisible characters
+            anywhere, and for characters outside ASCII other than in strings and comments.
     """
     if len(text) > MAX_CHARACTERS:
         message = f"{len(text):,} characters; a task file has at most {MAX_CHARACTERS:,}"
@@ -90,6 +92,10 @@ def refuse(text: str, path: str) -> None:
     found = [_character(text, index) for index in sorted(odd)[:10]]
     if found:
         raise TaskError(found, text, path)
+    excess = next(islice(re.finditer(r"[A-Za-z0-9_]+|[^\sA-Za-z0-9_]", code), MAX_TOKENS, None), None)
+    if excess:
+        message = f"more than {MAX_TOKENS:,} words and signs"
+        raise TaskError([Diagnostic("T003", message, place(text, *excess.span()))], text, path)
     depth = 0
     for match in re.finditer(r"[()<>]", code):
         depth += 1 if match[0] in "(<" else -1

@@ -206,8 +206,9 @@ def _call(stop: Stop) -> Answer | None:
     if stop.accepts == {"LPAR"} and re.fullmatch(r"[A-Za-z_]\w*", stop.before):
         if stop.before in _WORDS:
             return Answer(f"a condition is missing before `{stop.before}`", _EXAMPLE, earlier=True)
-        example = f"{stop.before}({stop.word})" if stop.kind == "NAME" else f"{stop.before}(...)"
-        help_ = f"arguments stand in parentheses: `{example}`"
+        names = re.match(rf"(?:(?!(?:{'|'.join(_WORDS)})\b)[A-Za-z_]\w*\s*)*", stop.rest)
+        inside = ", ".join(names[0].split()) if names and stop.kind == "NAME" else ""
+        help_ = f"arguments stand in parentheses: `{stop.before}({inside or '...'})`"
         return Answer(f"`{stop.before}` without arguments", help_, earlier=True)
     return None
 

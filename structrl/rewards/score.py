@@ -5,7 +5,7 @@ Shapes: T environment steps, N subtasks, C = ceil(T / chunk) action chunks.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torch import Tensor
 from structrl.lang.spec import TaskSpec
 from structrl.plan.plan import Plan, PlanRows, compile_plan
 from structrl.rewards import functional
-from structrl.rewards.options import Clock, Gate, Pace, RewardOptions, Since
+from structrl.rewards.options import Clock, Gate, Pace, Preset, RewardOptions, Since
+from structrl.rewards.release import score_released
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,12 @@ def score_episode(
     pace: Pace = "dynamic",
     since: Since = "credit",
     clock: Clock = "step",
-    preset: Any = None,
+    preset: str | None = None,
 ) -> EpisodeScore:
     """Score one episode, see `RewardOptions` for the options.
+
+    `preset="release_robocasa"` and `"release_libero"` score a flat chain of groups as the paper's public release does,
+    with its stand-ins for missing durations; see `structrl.rewards.release`.
 
     Args:
         plan: a plan, or anything `compile_plan` takes.
@@ -72,53 +76,70 @@ def score_episode(
         chunk: environment steps per action chunk.
 
     Raises:
-        ValueError: wrong shapes, unknown options, or `pace: dynamic` with a missing duration.
-        NotImplementedError: the presets `release_robocasa` and `release_libero`.
+        ValueError: wrong shapes, unknown options, `pace: dynamic` with a missing duration, or a plan or option that
+            a release preset lacks.
     """
-    if preset in ("release_robocasa", "release_libero"):
-        raise NotImplementedError(
-            f"preset '{preset}' (the released code's rank-indexed medians and clocks) is not there yet; it comes with "
-            "the issue that reproduces the published RoboCasa365 and LIBERO numbers"
-        )
-    options = RewardOptions(beta, terminal, gate, pace, since, clock, preset).resolved()
+    released = preset.removeprefix("release_") if preset in ("release_robocasa", "release_libero") else None
+    options = RewardOptions(
+        beta, terminal, gate, pace, since, clock, None if released else cast(Preset, preset)
+    ).resolved()
     plan = plan if isinstance(plan, Plan) else compile_plan(plan)
-    require_durations(options, plan.path, plan.names, plan.durations)
+    if not released:
+        require_durations(options, plan.path, plan.names, plan.durations)
     holds_TN, success_T, reset_N = _checked(plan, holds, success, holds_at_reset, chunk)
-
     hits = success_T.nonzero()
     steps = int(hits[0]) + 1 if len(hits) else len(success_T)
+    executed = holds_TN[:steps], reset_N
+    result = (
+        _score_released(plan, *executed, released, options) if released else _score(plan, *executed, options, chunk)
+    )
+    pay_N, at_N = result.pop("pay"), result["credited_at"]
+    credited = at_N > 0
+    credits_TN = torch.zeros_like(holds_TN)
+    credits_TN[at_N[credited] - 1, credited.nonzero()[:, 0]] = True
+    rewards = torch.zeros(-(-len(success_T) // chunk), dtype=torch.float64)
+    rewards.index_add_(0, (at_N[credited] - 1) // chunk, pay_N[credited])
+    bonus = options.terminal if len(hits) else 0.0
+    rewards[(steps - 1) // chunk] += bonus
+    return EpisodeScore(rewards=rewards.float(), credits=credits_TN, pay=pay_N.float(), terminal=bonus, **result)
+
+
+def _score(plan: Plan, holds_TN: Tensor, reset_N: Tensor, options: RewardOptions, chunk: int) -> dict[str, Any]:
+    """The episode as a batch of one, in one call."""
     own = (plan.prerequisites, plan.durations, plan.worth, plan.newly, plan.pulse, torch.ones_like(plan.newly))
     rows = PlanRows(*(x[None] for x in own))
-    state, pay_EN, terminal_E1 = functional.advance(
+    state, pay_EN, _ = functional.advance(
         rows,
         functional.reset(rows, reset_N[None], options),
         holds_TN[None],
-        torch.tensor([[steps]]),
-        torch.tensor([[len(hits) > 0]]),
+        torch.tensor([[len(holds_TN)]]),
+        torch.tensor([[False]]),
         torch.tensor([[0]]),
         options,
         chunk,
     )
-    at_N, credited = state.credited_at[0], state.credited_at[0] > 0
-    credits_TN = torch.zeros_like(holds_TN)
-    credits_TN[at_N[credited] - 1, credited.nonzero()[:, 0]] = True
-    rewards = torch.zeros(-(-len(success_T) // chunk), dtype=torch.float64)
-    rewards.index_add_(0, (at_N[credited] - 1) // chunk, pay_EN[0][credited])
-    if len(hits):
-        rewards[(steps - 1) // chunk] += terminal_E1[0, 0]
-    return EpisodeScore(
-        rewards=rewards.float(),
-        credits=credits_TN,
-        unpaid=state.unpaid[0],
-        complete=state.complete[0],
-        pay=pay_EN[0].float(),
-        terminal=float(terminal_E1),
-        credited_at=at_N,
-        eligible=state.eligible[0],
-        interval=state.interval[0],
-        undone=state.undone[0],
-        bunched=int(state.bunched),
-    )
+    names = ("unpaid", "complete", "credited_at", "eligible", "interval", "undone")
+    return {"pay": pay_EN[0], "bunched": int(state.bunched), **{name: getattr(state, name)[0] for name in names}}
+
+
+def _score_released(
+    plan: Plan, holds_TN: Tensor, reset_N: Tensor, benchmark: str, options: RewardOptions
+) -> dict[str, Any]:
+    """The same fields, as the paper's release computes them."""
+    got = score_released(plan, holds_TN.tolist(), reset_N.tolist(), benchmark, options)
+    subtasks = range(len(plan.names))
+    at_N = torch.tensor([got.at.get(i, functional.NEVER) for i in subtasks])
+    unpaid_N = torch.tensor([i in got.dropped for i in subtasks])
+    return {
+        "pay": torch.tensor([got.pay.get(i, 0.0) for i in subtasks], dtype=torch.float64),
+        "bunched": got.bunched,
+        "unpaid": unpaid_N,
+        "complete": unpaid_N | (at_N > 0),
+        "credited_at": at_N,
+        "eligible": torch.tensor([got.opened.get(i, functional.NEVER) for i in subtasks]),
+        "interval": torch.tensor([float(got.elapsed.get(i, torch.nan)) for i in subtasks]),
+        "undone": (at_N > 0) & ~holds_TN[-1] & ~plan.pulse,
+    }
 
 
 def require_durations(options: RewardOptions, path: str, names: tuple[str, ...], durations: Tensor) -> None:

@@ -5,19 +5,19 @@ import os
 import signal
 import sys
 import warnings
+from argparse import ArgumentError
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import lightning as L
+import lightning.pytorch as pl
 import torch
 import yaml
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from structrl.rl.config_errors import UsageError, check_overrides, explain
+from structrl.rl.config_errors import UsageError, check_overrides, explain, spell_nulls
 from structrl.rl.progress import IterationBar
 from structrl.rl.run_folder import (
     CHECKPOINTS,
@@ -48,6 +48,7 @@ QUIET = (  # warnings of Lightning that our way of using it makes pointless
     ".*LeafSpec.*",
     ".*LightningCLI's args parameter.*",
     ".*exists and is not empty.*",
+    ".*across ranks is zero.*",
 )
 
 
@@ -65,11 +66,7 @@ class _Signals(Callback):
         self.received: signal.Signals | None = None
         self.training = False
 
-    def install(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         first, self.received = self.received is None, signal.Signals(number)
         if first:
             self._raise()
@@ -78,7 +75,7 @@ class _Signals(Callback):
         if self.received is not None:
             raise Preempted(self.received.name)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.training = True
 
     def on_train_batch_start(self, *_: Any) -> None:
@@ -125,7 +122,7 @@ class _StructrlCLI(LightningCLI):
             raise UsageError("set trainer.default_root_dir in the config: the folder in which the run is kept")
         return Path(root)
 
-    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         config = self.config_init.trainer
         callbacks: list[Callback] = [*(config.callbacks or []), self.signals]
         if config.enable_checkpointing is not False and not any(isinstance(c, ModelCheckpoint) for c in callbacks):
@@ -163,15 +160,13 @@ def _fit(argv: list[str], signals: _Signals) -> None:
         )
     if resume and checkpoint is None:
         print(f"structrl fit: no checkpoint in {cli.folder} yet: starting from the beginning", file=sys.stderr)
-    if rank_zero_only.rank == 0:
+    if cli.trainer.is_global_zero:
         _write_run_folder(cli, resume)
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
-    except Preempted as signal_name:
-        print(
-            f"structrl fit: {signal_name}: the iteration is abandoned; continue with: structrl fit --resume {cli.folder}",
-            file=sys.stderr,
-        )
+    except Preempted as name:
+        command = f"structrl fit --resume {cli.folder}"
+        print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
 
 
 def _validate(argv: list[str], signals: _Signals) -> None:
@@ -193,10 +188,10 @@ def _parse(argv: list[str], signals: _Signals) -> _StructrlCLI:
         UsageError: unknown keys, wrong types, values out of range, files that are not there.
     """
     try:
-        cli = _StructrlCLI(argv, signals)
+        cli = _StructrlCLI(spell_nulls(argv), signals)
     except UsageError:
         raise
-    except Exception as error:
+    except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError) as error:
         if os.environ.get("STRUCTRL_TRACEBACK"):
             raise
         raise UsageError(explain(error, argv)) from error
@@ -238,7 +233,7 @@ def _guarded(command: str, run: Any, argv: list[str]) -> int:
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
     signals = _Signals()
-    signals.install()
+    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         run(argv, signals)
     except UsageError as error:
@@ -251,4 +246,7 @@ def _guarded(command: str, run: Any, argv: list[str]) -> int:
             raise
         print(f"structrl {command}: error: {error}", file=sys.stderr)
         return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0

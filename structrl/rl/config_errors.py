@@ -7,10 +7,11 @@ import re
 import typing
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import lightning as L
+import lightning.pytorch as pl
 import yaml
 
 # Lines of jsonargparse that tell a user nothing: the union of "a module" and None, and the whole value once more.
@@ -29,7 +30,8 @@ def explain(error: Exception, argv: list[str]) -> str:
     lines = [re.sub(r"\. Got value: Namespace\(.*", "", line) for line in lines if line and not _NOISE.search(line)]
     text = "\n  ".join(lines)
     if match := _UNKNOWN.search(text):
-        text += hint(match[1] or match[2], known_keys(argv))
+        unknown, known = match[1] or match[2], known_keys(argv)
+        text += hint(unknown, known) or hint(unknown.split(".")[0], known)
     return text
 
 
@@ -47,7 +49,19 @@ def check_overrides(argv: list[str], config: dict[str, Any]) -> None:
             continue
         key = argument[2:].split("=")[0].rstrip("+").replace(".init_args", "")
         if key.split(".")[0] not in _OWN and key not in keys:
-            raise UsageError(f"unknown option '--{key}'{hint(key, keys)}")
+            raise UsageError(f"unknown option '--{key}'{hint(f'--{key}', {f'--{k}' for k in keys})}")
+
+
+def spell_nulls(argv: list[str]) -> list[str]:
+    """`--a.b.c=null` as `--a.b={"c": null}`: jsonargparse 4.53 reads the former as the text "None"."""
+    out: list[str] = []
+    for argument in argv:
+        if argument == "null" and out and out[-1].startswith("--") and "=" not in out[-1]:
+            argument = f"{out.pop()}=null"
+        key, _, value = argument.partition("=")
+        parent, _, leaf = key.rpartition(".")
+        out.append(f'{parent}={{"{leaf}": null}}' if value == "null" and "." in parent else argument)
+    return out
 
 
 def hint(word: str, known: typing.Iterable[str]) -> str:
@@ -59,8 +73,8 @@ def hint(word: str, known: typing.Iterable[str]) -> str:
 def known_keys(argv: list[str]) -> set[str]:
     """Names that a config of these classes may contain: those of Lightning, and of every class_path it names."""
     found = {"trainer", "model", "data", "seed_everything", "threads", "ckpt_path", "class_path", "init_args"}
-    found |= set(inspect.signature(L.Trainer).parameters)
-    for name, value in zip(argv, argv[1:], strict=False):
+    found |= set(inspect.signature(pl.Trainer).parameters)
+    for name, value in pairwise(argv):
         if name in ("--config", "-c") and Path(value).is_file():
             for path in _class_paths(yaml.safe_load(Path(value).read_text())):
                 module, _, attribute = path.rpartition(".")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import lightning as L
+import lightning.pytorch as pl
 from torch.utils.data import DataLoader, IterableDataset
 from torchrl.envs import EnvBase
 
@@ -16,12 +16,12 @@ from structrl.seeding import Stream
 from structrl.sims.base import Start
 
 
-class RolloutData(L.LightningDataModule):
+class RolloutData(pl.LightningDataModule):
     """Episodes of the current policy.
 
     Args:
         env: task files, number of environments, chunk, simulator arguments, reward.
-        episodes_per_iteration: whole episodes of an iteration, over all ranks, spread evenly over the tasks.
+        episodes_per_iteration: whole episodes of an iteration, over all ranks, tasks in turn.
         evaluate_episodes: episodes of a validation (ODE policy, the same starts and noise every time); how often is
             `trainer.check_val_every_n_epoch`. 0: none.
         seed: of starts, noise and minibatches; default: the config's `seed_everything`.
@@ -31,6 +31,8 @@ class RolloutData(L.LightningDataModule):
     """
 
     environment: EnvBase
+    counts: dict[str, int]
+    """Of the latest iteration: what `ChunkRunner.counts` counts."""
 
     def __init__(
         self,
@@ -87,8 +89,11 @@ class RolloutData(L.LightningDataModule):
         module = cast(Any, self.trainer).lightning_module
         starts = self.starts(Stream.START, iteration)
         act = sampling(module.policy, starts, blind_to_time=module.ppo.time_limit == "bootstrap")
+        before = dict(self.environment.runner.counts)
         with self._profile("collect"):
-            return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+            episodes = run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+        self.counts = {k: count - before[k] for k, count in self.environment.runner.counts.items()}
+        return episodes
 
     def evaluate(self) -> Episodes:
         """The evaluation episodes."""
@@ -115,7 +120,7 @@ class RolloutData(L.LightningDataModule):
 
 
 class _Once(IterableDataset):
-    """One item, made when asked for. Sized: Lightning would otherwise prefetch it, with the weights before an update."""
+    """One item, made when asked for. Sized, or Lightning would prefetch it, with the weights before an update."""
 
     def __init__(self, make: Callable[[], Episodes]):
         self.make = make
@@ -127,7 +132,7 @@ class _Once(IterableDataset):
         yield self.make()
 
 
-def identity(batch: Episodes) -> Episodes:
+def identity(batch: Any) -> Any:
     """A collate function for batches that are complete already (a TensorDict would be taken for a dict)."""
     return batch
 

@@ -29,9 +29,9 @@ def episode_metrics(table: TensorDict, plans: "StackedPlans") -> Metrics:
         undone  share of credits that were no longer true at the end
         unpaid  share of episodes in which it completed unpaid
 
-    Over all tasks: `charts/episodic_return`, `charts/episodic_length`, `charts/success`, and per episode `reward/<part>`,
-    `reward/bunched`, `reward/unpaid`, `reward/undone`. What did not happen (the step of a subtask that nobody
-    completed) is left out, not 0.
+    Over all tasks: `charts/episodic_return`, `charts/episodic_length`, `charts/success`, and per episode
+    `reward/<part>`, `reward/bunched`, `reward/unpaid`, `reward/undone`. What did not happen (the step of a subtask
+    that nobody completed) is left out, not 0.
     """
     metrics = {
         "charts/episodic_return": _mean(table["return"]),

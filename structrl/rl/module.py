@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-import lightning as L
+import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -39,11 +40,11 @@ from structrl.seeding import Stream, normal, torch_seed
 SHIFT_SAMPLES = 256  # chunks at which `policy/ode_shift` is measured
 
 
-class PPO(L.LightningModule):
+class PPO(pl.LightningModule):
     """Proximal policy optimisation of a flow VLA, one ratio per action chunk (arXiv 1707.06347, 2510.25889).
 
-    Needs a RolloutData as data. Weights are in the checkpoint under "policy."; besides weights, optimiser and Lightning's
-    counters it holds only `env_steps`: every random number is a function of seed and iteration.
+    Needs a RolloutData as data. Weights are in the checkpoint under "policy."; besides weights, optimiser and
+    Lightning's counters it holds only `env_steps`: every random number is a function of seed and iteration.
 
     Args:
         policy: builds the VLA from the environment's spec.
@@ -109,7 +110,7 @@ class PPO(L.LightningModule):
     def on_fit_start(self) -> None:
         """Tell TensorBoard what belongs together."""
         for logger in self.loggers:
-            if self.trainer.is_global_zero and hasattr(logger.experiment, "add_custom_scalars"):
+            if isinstance(logger, TensorBoardLogger) and self.trainer.is_global_zero:
                 logger.experiment.add_custom_scalars(layout(self._data.plans))
 
     def on_train_start(self) -> None:
@@ -148,7 +149,7 @@ class PPO(L.LightningModule):
                 "charts/SPS": steps / sum(seconds.values()),
                 "charts/chunks": total,
                 "charts/iteration": self.trainer.current_epoch,
-                **{f"charts/{k}": v for k, v in self._data.environment.runner.counts.items()},
+                **{f"env/{k}": float(self.sum(torch.tensor(v))) for k, v in self._data.counts.items()},
             }
         )
 
@@ -172,7 +173,8 @@ class PPO(L.LightningModule):
         """Rows of all ranks, rank by rank."""
         if self.trainer.world_size == 1:
             return table
-        return table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
+        gathered = table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
+        return gathered.auto_batch_size_(1)
 
     def write(self, metrics: Metrics) -> None:
         """To the loggers at x = environment steps, to callbacks (monitors, progress bars) under the same names."""

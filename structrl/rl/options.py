@@ -21,8 +21,8 @@ class PPOOptions:
     gae_lambda: float = 0.95
     """Lambda of the generalised advantage estimate, per chunk."""
     time_limit: Literal["terminal", "bootstrap"] = "terminal"
-    """An episode that reaches its horizon ends there (horizons are part of these tasks, and the critic sees t / horizon),
-    or goes on in the critic's mind (which then does not see t / horizon)."""
+    """An episode that reaches its horizon ends there (horizons are part of these tasks, and the critic sees
+    t / horizon), or goes on in the critic's mind (which then does not see t / horizon)."""
     normalise_advantages: bool = True
     """To mean 0 and standard deviation 1 over all valid chunks of all ranks."""
     average: Literal["chunks", "episodes"] = "chunks"
@@ -83,5 +83,3 @@ class PPOOptions:
             "average": ("chunks", "episodes"),
         }.items():
             require(key, getattr(self, key) in choices, f"one of {', '.join(choices)}")
-
-

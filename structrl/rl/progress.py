@@ -5,9 +5,8 @@ Where standard error is not a terminal (a log file), one line per iteration inst
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
-import lightning as L
+import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
@@ -51,7 +50,7 @@ class IterationBar(ProgressBar):
 
         return progress
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar over iterations."""
         if self.enabled and self.terminal:
             self.iterations = tqdm(
@@ -62,7 +61,7 @@ class IterationBar(ProgressBar):
                 dynamic_ncols=True,
             )
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """One iteration, its validation included, is done."""
         metrics = getattr(pl_module, "metrics", {})
         shown = {name: f"{metrics[key]:.3g}" for name, key in SHOWN.items() if key in metrics}
@@ -73,11 +72,11 @@ class IterationBar(ProgressBar):
             text = "  ".join(f"{name} {value}" for name, value in shown.items())
             print(f"iteration {trainer.current_epoch + 1}/{trainer.max_epochs}  {text}", file=sys.stderr, flush=True)
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the bars."""
         self._close()
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Close the bars, so that what is printed next has a line of its own."""
         self._close()
 
@@ -86,4 +85,3 @@ class IterationBar(ProgressBar):
             if bar is not None:
                 bar.close()
         self.iterations = self.inner = None
-

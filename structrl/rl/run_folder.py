@@ -1,9 +1,9 @@
 """The run folder: what a run leaves behind, and what a resumed run finds.
 
-    config.yaml          the resolved config
-    code_state.txt       versions, git commit, status and diff of the code that ran; one section per (re)start
-    checkpoints/         last.ckpt and the two newest epochs
-    tensorboard/
+config.yaml          the resolved config
+code_state.txt       versions, git commit, status and diff of the code that ran; one section per (re)start
+checkpoints/         last.ckpt and the two newest epochs
+tensorboard/
 """
 
 import subprocess
@@ -53,7 +53,9 @@ def write_code_state(folder: Path, note: str = "") -> None:
     """
     lines = [f"==== {datetime.now().astimezone().isoformat(timespec='seconds')}", "argv: " + " ".join(sys.argv)]
     lines.append(f"structrl {structrl.__version__}, python {sys.version.split()[0]}")
-    lines.append(", ".join(f"{p} {version(p)}" for p in ("torch", "torchrl", "tensordict", "lightning", "mujoco", "numpy")))
+    lines.append(
+        ", ".join(f"{p} {version(p)}" for p in ("torch", "torchrl", "tensordict", "lightning", "mujoco", "numpy"))
+    )
     lines += [note] if note else []
     for repository in dict.fromkeys((Path(structrl.__file__).parent, Path.cwd())):
         lines += _git_state(repository)

@@ -18,7 +18,7 @@ from structrl.rl.metrics import Metrics
 if TYPE_CHECKING:
     from structrl.rl.module import PPO
 
-# metric -> attribute of PolicyLoss; means over all chunks of all steps taken
+# metric -> attribute of PolicyLoss; means over the chunks of all minibatches seen, that of a KL stop included
 _POLICY = {
     "losses/policy_loss": "loss",
     "losses/clipfrac": "clipped",
@@ -90,6 +90,8 @@ class Update:
         sums = {name: module.sum(x.double()) for name, x in sums.items()}
         if self.first_ratio_error is None:
             self._check_ratio((policy.ratio - 1).abs()[valid])
+        sums["count"] = count
+        self.totals = {name: x + self.totals.get(name, 0.0) for name, x in sums.items()}
         if ppo.target_kl is not None and sums["losses/approx_kl"] / count > ppo.target_kl:
             self.stopped = True
             return False
@@ -114,8 +116,6 @@ class Update:
             self.grad_norm[i] += float(norm)
         optimizer.step()
         self.steps += 1
-        sums["count"] = count
-        self.totals = {name: x + self.totals.get(name, 0.0) for name, x in sums.items()}
         return True
 
     def metrics(self) -> Metrics:
@@ -143,6 +143,6 @@ class Update:
             f"{self.first_ratio_error:.2g} (tolerance ppo.ratio_tolerance = {ppo.ratio_tolerance:g}): the policy that "
             "learns computes another likelihood than the one that acted (precision, dropout, or a policy with state?)"
         )
-        if self.first_ratio_error > ppo.clip_low:
+        if not self.first_ratio_error <= ppo.clip_low:  # NaN included
             raise RatioError(what)
         warnings.warn(what, stacklevel=2)

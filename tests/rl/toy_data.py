@@ -1,6 +1,5 @@
 """Joint training of two toy tasks with plans of different sizes: RolloutData without task files."""
 
-
 from torchrl.envs import TransformedEnv
 
 from structrl.envs import ChunkEnv, EnvConfig
@@ -16,13 +15,12 @@ TASKS = (
     toy_task(2, name="pair", horizon=24, chain=False),
     toy_task(3, name="chain", horizon=30, atoms=3),
 )
+EASY = (toy_task(1, name="reach", horizon=24),)
 
 
-def toy_env(num_envs: int) -> TransformedEnv:
-    simulator = ToySimulator(TASKS, num_envs, dims=3)
-    return TransformedEnv(
-        ChunkEnv(simulator, CHUNK), StructuredReward(stack_plans(TASKS), RewardOptions(), CHUNK)
-    )
+def toy_env(num_envs: int, tasks: tuple = TASKS) -> TransformedEnv:
+    simulator = ToySimulator(tasks, num_envs, dims=3)
+    return TransformedEnv(ChunkEnv(simulator, CHUNK), StructuredReward(stack_plans(tasks), RewardOptions(), CHUNK))
 
 
 class ToyData(RolloutData):
@@ -34,15 +32,15 @@ class ToyData(RolloutData):
         episodes_per_iteration: int = 16,
         evaluate_episodes: int = 6,
         seed: int | None = None,
+        easy: bool = False,
     ):
+        self.tasks = EASY if easy else TASKS
         env = EnvConfig(tasks=["toy"], num_envs=num_envs, chunk=CHUNK)
         super().__init__(env, episodes_per_iteration, evaluate_episodes, seed)
 
     def make_environment(self) -> TransformedEnv:
-        return toy_env(self.env.num_envs)
+        return toy_env(self.env.num_envs, self.tasks)
 
 
 def small_policy(spec: VLASpec) -> CompactVLA:
     return CompactVLA(spec, width=32, depth=1)
-
-
