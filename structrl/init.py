@@ -1,4 +1,4 @@
-"""`structrl init DIR`: start a project by copying a config and its task files for editing."""
+"""`structrl init DIR`: start a project by copying configs and their task files for editing."""
 
 import argparse
 import re
@@ -79,14 +79,35 @@ def project(name: str) -> dict[str, str]:
     return {f"{name.split('/')[-1]}.yaml": text, **files}
 
 
+def next_steps(files: dict[str, str]) -> list[str]:
+    """The commands that run a project's configs, in their order."""
+    commands = [f"structrl check {path}" for path in files if path.endswith(".task")]
+    for path, text in files.items():
+        if path.endswith(".yaml"):
+            config = yaml.safe_load(text)
+            demos = config["data"].get("init_args", {}).get("demos", [])
+            for task, file in zip(task_entries(config), demos, strict=False):
+                commands.append(f"structrl demos {task} --episodes 384 --out {file}")
+            commands.append(f"structrl fit --config {path}")
+    return commands
+
+
 def main(argv: list[str]) -> int:
     """The command; exit code 1 where something would be overwritten, 2 for an unknown config."""
     parser = argparse.ArgumentParser(prog="structrl init", description=__doc__)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the project's folder, created if needed")
-    parser.add_argument("--config", default="quickstart", help="which config to start from (default: quickstart)")
+    parser.add_argument(
+        "--config",
+        nargs="+",
+        default=["tabletop/sft", "quickstart"],
+        metavar="NAME",
+        help="configs to start from (default: those of `make quickstart`, the warm start and the RL)",
+    )
     args = parser.parse_args(argv)
+    files: dict[str, str] = {}
     try:
-        files = project(args.config)
+        for name in args.config:
+            files |= project(name)
     except (KeyError, FileNotFoundError) as error:
         print(f"structrl init: error: {error.args[0]}", file=sys.stderr)
         return 2
@@ -102,9 +123,5 @@ def main(argv: list[str]) -> int:
         (args.dir / path).parent.mkdir(parents=True, exist_ok=True)
         (args.dir / path).write_text(text)
         print(f"  wrote {args.dir / path}")
-    config, *tasks = files
-    print(f"\nNext:\n  cd {args.dir}")
-    for task in tasks:
-        print(f"  structrl check {task}")
-    print(f"  structrl fit --config {config}")
+    print("\n  ".join(["\nNext:", f"cd {args.dir}", *next_steps(files)]))
     return 0

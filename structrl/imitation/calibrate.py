@@ -124,13 +124,13 @@ def main(argv: list[str]) -> int:
             found = measure(task, (episode for episode in file if episode.task.name == task.name), args.interval)
         print(f"{task.name}: T in environment steps, {METHODS[args.interval]}\n\n{table(found, task)}")
         if args.write:
-            path = Path(task.path)
+            path = Path(args.task)
             if not path.is_file():
                 raise ValueError(
                     f"cannot write durations: {task.path} is not a file of yours; copy it: structrl init DIR"
                 )
             durations = {m.label: (m.mean, m.comment(args.interval)) for m in found}
-            path.write_text(set_durations(path.read_text(), durations))
+            path.write_text(set_durations(path.read_text(), durations, str(path)))
             print(f"\nwritten to {path}")
         else:
             print(f"\nnot written; add --write to put the means into {task.path}")

@@ -26,6 +26,8 @@ from structrl.seeding import generator, torch_seed
 class SFTOptions:
     """AdamW with linear warm-up and cosine decay.
 
+    With a decay to 0 the last weights are as good as an average of weights would be.
+
     Attributes:
         lr: peak learning rate.
         warmup: steps of linear warm-up.
@@ -34,9 +36,9 @@ class SFTOptions:
         clip: largest norm of the gradient.
     """
 
-    lr: float = 1e-3
+    lr: float = 3e-3
     warmup: int = 100
-    final: float = 0.05
+    final: float = 0.0
     weight_decay: float = 1e-4
     clip: float = 1.0
 
@@ -107,7 +109,7 @@ class FlowMatching(LightningModule):
     def configure_optimizers(self) -> Any:
         """AdamW and its schedule over the whole run."""
         parameters = [p for p in self.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(parameters, lr=self.sft.lr, weight_decay=self.sft.weight_decay)
+        optimizer = torch.optim.AdamW(parameters, lr=self.sft.lr, weight_decay=self.sft.weight_decay, fused=True)
         total = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.sft.factor(step, total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -115,7 +115,7 @@ def test_missing_demonstrations(recorded):
         DemoData(recorded[0], ["none.h5"]).setup("fit")
 
 
-def train(recorded, folder, epochs, resume=None, **kwargs):
+def train(recorded, folder, epochs, resume=None):
     checkpoint = ModelCheckpoint(dirpath=folder, save_last=True, save_on_train_epoch_end=True)
     trainer = Trainer(
         accelerator="cpu",
@@ -127,7 +127,7 @@ def train(recorded, folder, epochs, resume=None, **kwargs):
         enable_model_summary=False,
     )
     module = FlowMatching(
-        policy=lambda spec: CompactVLA(spec, width=32, depth=1), sft=SFTOptions(lr=0.01, warmup=3, **kwargs)
+        policy=lambda spec: CompactVLA(spec, width=32, depth=1), sft=SFTOptions(lr=0.01, warmup=3, final=0.05)
     )
     trainer.fit(module, datamodule=data(recorded), ckpt_path=resume)
     return module, trainer
@@ -164,7 +164,7 @@ def test_stopped_and_resumed_is_never_stopped(recorded, tmp_path):
     options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     first = Trainer(max_epochs=4, callbacks=[Stop(), checkpoint], default_root_dir=tmp_path, **options)
     make = lambda: FlowMatching(  # noqa: E731
-        policy=lambda spec: CompactVLA(spec, width=32, depth=1), sft=SFTOptions(lr=0.01, warmup=3)
+        policy=lambda spec: CompactVLA(spec, width=32, depth=1), sft=SFTOptions(lr=0.01, warmup=3, final=0.05)
     )
     first.fit(make(), datamodule=data(recorded))
     assert first.current_epoch == 2
