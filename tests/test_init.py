@@ -10,7 +10,8 @@ def shipped(tmp_path, monkeypatch):
     root = tmp_path / "checkout"
     for path, text in {
         "configs/quickstart.yaml": "# my tasks\ndata:\n  env:\n    tasks: [kit/pack, kit/pack_two]  # kit/pack first\n",
-        "configs/kit/sft.yaml": "data:\n  init_args:\n    env:\n      tasks:\n        - tasks/kit/pack.task\n    demos: [d.h5]\n",
+        "configs/kit/sft.yaml": "data:\n  init_args:\n    env:\n      tasks:\n        - tasks/kit/pack.task\n"
+        "    demos: [d.h5]\n",
         "configs/kit/bad.yaml": "tasks: [kit/none]\n",
         "tasks/kit/pack.task": "task pack\n",
         "tasks/kit/pack_two.task": "task pack_two\n",

@@ -81,7 +81,7 @@ def evaluate(
                     "checkpoint": str(checkpoint),
                     "seed": seed,
                     "chunk": config.chunk,
-                    "reward": dataclasses.asdict(config.reward),
+                    "reward": dataclasses.asdict(config.reward.resolved()),
                 }
                 writer = stack.enter_context(EpisodeWriter(save_episodes, meta, overwrite=overwrite))
                 record = EpisodeRecorder(env, writer.append)
@@ -94,7 +94,7 @@ def evaluate(
         return {
             "format": FORMAT,
             "checkpoint": str(checkpoint),
-            "config": {**own.plain, "env": other.plain["env"]},
+            "config": {**own.plain, "env": other.env_as_run()},
             "seed": seed,
             "episodes": episodes,
             "commit": commit(),

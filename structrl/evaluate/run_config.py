@@ -1,5 +1,6 @@
 """The environment and the policy of a run, rebuilt from its config.yaml."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,11 @@ class RunConfig(NamedTuple):
     env: EnvConfig
     policy: Callable[[VLASpec], VLA]
     flow: FlowOptions
-    plain: dict[str, Any]  # `env`, `policy` and `flow` as they stand in the file, for reports
+    plain: dict[str, Any]  # `policy` and `flow` as they stand in the file, for reports
+
+    def env_as_run(self) -> dict[str, Any]:
+        """The environment as plain data, with every default and the reward's preset filled in."""
+        return dataclasses.asdict(dataclasses.replace(self.env, reward=self.env.reward.resolved()))
 
     def actor_critic(self, spec: VLASpec) -> ActorCritic:
         """The policy with its first weights."""
@@ -49,11 +54,11 @@ def read_config(path: Path) -> RunConfig:
         model, env = data["model"].get("init_args", {}), data["data"]["init_args"]["env"]
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{path} is no config of structrl fit: it has no data.init_args.env and model") from None
-    plain = {"env": env} | {key: model[key] for key in ("policy", "flow") if model.get(key) is not None}
+    plain = {key: model[key] for key in ("policy", "flow") if model.get(key) is not None}
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_function_arguments(_parts)
     try:
-        parts = parser.instantiate(parser.parse_object(plain))
+        parts = parser.instantiate(parser.parse_object({"env": env, **plain}))
     except jsonargparse.ArgumentError as error:
         raise ValueError(f"{path}: {error}") from None
     return RunConfig(parts.env, parts.policy, parts.flow, plain)

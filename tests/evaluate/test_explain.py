@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -142,6 +144,17 @@ def test_newly():
 
 def test_failure():
     assert said([NOTHING, NOTHING], failed=True)[0].startswith("pack: ended by failure at step 1")
+
+
+def test_explaining_a_task_imports_no_torch():
+    code = (
+        "import sys; from structrl.cli import main; code = main(['explain', 'tabletop/pack_lunch']); "
+        "assert 'torch' not in sys.modules and 'h5py' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pack_lunch  (")
+    assert "add(apple, box), that is in(apple_1, box_1)" in done.stdout
 
 
 def test_command(tmp_path, capsys):

@@ -73,7 +73,8 @@ def test_env_from_changes_the_world_but_not_the_policy(run, tmp_path):
     model = {"class_path": "x", "init_args": {"policy": {**POLICY, "init_args": {"width": 8}}}}
     other.write_text(yaml.safe_dump({"model": model, "data": {"init_args": {"env": env}}}))
     report = evaluate(run, 6, 0, env_from=other, progress=False)
-    assert report["config"]["env"] == env
+    assert {key: report["config"]["env"][key] for key in env} == env
+    assert report["config"]["env"]["reward"]["beta"] == 0.6
     assert report["config"]["policy"] == POLICY
 
 
