@@ -1,5 +1,6 @@
 """The `structrl` command: one dispatcher. A command's module is imported only when it is called."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -48,7 +49,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"structrl: error: unknown command '{argv[0]}'{hint}", file=sys.stderr)
         return 2
     module, function, _ = COMMANDS[argv[0]]
-    return getattr(import_module(module), function)(argv[1:])
+    try:
+        code = getattr(import_module(module), function)(argv[1:])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has seen enough: `structrl explain ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it exits
+        return 1
 
 
 if __name__ == "__main__":

@@ -210,6 +210,8 @@ def main(argv: list[str]) -> int:
         print(f"episode {args.index} of 0-{count - 1} in {args.episode}")
         print(describe_episode(episode, meta.get("reward", {}), meta.get("chunk", 1)))
         return 0
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, IndexError) as error:
         print(f"structrl explain: error: {error}", file=sys.stderr)
         return 1
