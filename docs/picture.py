@@ -11,11 +11,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from structrl.evaluate.run_config import config_of, read_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from structrl import keys
 from structrl.envs import make_env
+from structrl.evaluate.run_config import config_of, read_config
 from structrl.plan import stack_plans
 from structrl.policies.protocol import env_spec
 from structrl.rl.actors import deterministic

@@ -208,7 +208,9 @@ def main(argv: list[str]) -> int:
         with EpisodeFile(args.episode) as file:
             episode, meta, count = file[args.index], file.meta, len(file)
         print(f"episode {args.index} of 0-{count - 1} in {args.episode}")
-        print(describe_episode(episode, meta.get("reward", {}), meta.get("chunk", 1)))
+        if "reward" not in meta:  # demonstrations, for example
+            print("scored with the default reward options: the file names none")
+        print(describe_episode(episode, meta.get("reward", {}), meta["chunk"]))
         return 0
     except BrokenPipeError:
         raise
