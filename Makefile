@@ -6,9 +6,11 @@ RUN := runs/quickstart
 TASK := tasks/tabletop/pack_lunch.task
 # MuJoCo steps on every core; torch is faster with one thread per process on small machines.
 export OMP_NUM_THREADS ?= 1
+ifeq ($(shell uname -s),Linux)
 export MUJOCO_GL ?= egl
+endif
 
-.PHONY: quickstart test lint heavy clean
+.PHONY: quickstart test lint clean
 
 quickstart: .venv/structrl
 	scripts/quickstart.sh $(BIN)/structrl $(TASK) $(RUN)
