@@ -3,11 +3,13 @@
 import difflib
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import IO
 
 from structrl import resources
 from structrl.lang.check import check
 from structrl.lang.diagnostics import Diagnostic, TaskError
 from structrl.lang.parser import parse
+from structrl.lang.source import MAX_CHARACTERS
 from structrl.lang.spec import TaskSpec
 from structrl.lang.tree import Span
 from structrl.sims.vocabulary import Vocabulary
@@ -47,15 +49,17 @@ def read_task(path_or_name: str | Path) -> tuple[str, str]:
 
     Raises:
         FileNotFoundError: as `load_task`.
-        TaskError: for a file that is not UTF-8.
+        TaskError: for a file that is too long or not UTF-8.
     """
     path = Path(path_or_name)
     if path.is_file():
-        return str(path_or_name), _decode(path.read_bytes(), str(path_or_name))
+        with path.open("rb") as file:
+            return str(path_or_name), decode(file, str(path_or_name))
     shipped = shipped_tasks()
     name = str(path_or_name)
     if name in shipped:
-        return str(shipped[name]), _decode(shipped[name].read_bytes(), str(shipped[name]))
+        with shipped[name].open("rb") as file:
+            return str(shipped[name]), decode(file, str(shipped[name]))
     close = difflib.get_close_matches(name.removesuffix(".task"), shipped, n=1)
     hint = f"; did you mean the shipped task '{close[0]}'?" if close else ""
     raise FileNotFoundError(f"no task file '{name}', and no shipped task of that name{hint}")
@@ -74,7 +78,16 @@ def shipped_tasks() -> dict[str, Traversable]:
     }
 
 
-def _decode(data: bytes, path: str) -> str:
+def decode(file: IO[bytes], path: str) -> str:
+    """The text of an open file. However long it is, no more than `MAX_CHARACTERS` bytes are read.
+
+    Raises:
+        TaskError: for a longer file, and for one that is not UTF-8.
+    """
+    data = file.read(MAX_CHARACTERS + 1)
+    if len(data) > MAX_CHARACTERS:
+        message = f"more than {MAX_CHARACTERS:,} bytes; a task file has at most as many"
+        raise TaskError([Diagnostic("T003", message, Span(0, 1, 1, 1))], data[:200].decode("utf-8", "replace"), path)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

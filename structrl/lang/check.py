@@ -1,6 +1,6 @@
 """A parsed file to a `TaskSpec`, with everything that is wrong with it, in one pass."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import Diagnostic, listing, suggest
-from structrl.lang.lower import Frame, Lowering, TooMuchError, finish
+from structrl.lang.lower import Frame, Lowering, finish
 from structrl.lang.parser import RESERVED, Parsed, keywords
-from structrl.lang.scope import Report, Scope
+from structrl.lang.scope import Report, Scope, TooMuchError
 from structrl.lang.spec import Program, TaskSpec
 from structrl.lang.tree import Call, Define, Document, Node, Word
 from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
@@ -30,20 +30,21 @@ class Checked:
 def check(parsed: Parsed, path: str, vocabulary: Vocabulary | None = None) -> Checked:
     """Check and lower. `vocabulary` replaces the one that the `sim` line names."""
     report = Report()
-    for item in parsed.diagnostics:
-        report.error(item.code, item.message, item.span, item.help)
-    document = parsed.document
-    _once(document, report)
-    sim = _first(document, tree.Sim)
-    if vocabulary is None and sim is not None:
-        vocabulary = _vocabulary(sim, report)
-    sim_args = _sim_args(sim, report)
-    scope = Scope(report, vocabulary, _entities(sim, sim_args, vocabulary, report), {}, {})
-    _lets(document, scope)
-    _defines(document, scope)
+    scope = Scope(report, vocabulary, None, {}, {})
     lowering = Lowering(scope)
     task = None
     with suppress(TooMuchError):
+        for item in parsed.diagnostics:
+            report.error(item.code, item.message, item.span, item.help)
+        document = parsed.document
+        _once(document, report)
+        sim = _first(document, tree.Sim)
+        if vocabulary is None and sim is not None:
+            scope.vocabulary = _vocabulary(sim, report)
+        sim_args = _sim_args(sim, report)
+        scope.entities = _entities(sim, sim_args, scope.vocabulary, report)
+        _lets(document, scope)
+        _defines(document, scope)
         task = _task(document, lowering, sim, sim_args, path, parsed.text)
     found = sorted(report.found.values(), key=lambda item: (item.span, item.code))
     return Checked(None if report.failed else task, found, lowering)
@@ -189,7 +190,11 @@ def _defines(document: Document, scope: Scope) -> None:
                 _free(word, (), report)
             case Call(word) if word.text in keywords() - {"in"}:
                 report.error("T024", f"`{word.text}` is a word of the language", word.span)
-    recursive = [name for name in scope.defines if _uses(name, scope.defines)]
+    uses = {
+        name: {node.name.text for node in _walk(define.body) if isinstance(node, Call)} & scope.defines.keys()
+        for name, define in scope.defines.items()
+    }
+    recursive = [name for name in uses if _reaches_itself(name, uses)]
     for name in recursive:
         span = scope.defines[name].name.span
         help_ = "definitions do not repeat themselves: write the repetition out"
@@ -206,15 +211,13 @@ def _free(name: Word, taken: Any, report: Report) -> None:
         report.error("T024", f"`{name.text}` is defined twice", name.span)
 
 
-def _uses(name: str, defines: dict[str, Define]) -> bool:
-    """Whether a definition reaches itself."""
+def _reaches_itself(name: str, uses: Mapping[str, set[str]]) -> bool:
     seen: set[str] = set()
     rest = [name]
     while rest:
-        for node in _walk(defines[rest.pop()].body):
-            if isinstance(node, Call) and node.name.text in defines and node.name.text not in seen:
-                seen.add(node.name.text)
-                rest.append(node.name.text)
+        fresh = uses[rest.pop()] - seen
+        seen |= fresh
+        rest += fresh
     return name in seen
 
 

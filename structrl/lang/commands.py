@@ -10,7 +10,7 @@ from structrl.lang.diagnostics import FORMATS, Diagnostic, TaskError, render, to
 from structrl.lang.format import format_source
 from structrl.lang.parser import parse
 from structrl.sims.vocabulary import Predicate, Vocabulary, load_vocabulary, simulators
-from structrl.task import read_task
+from structrl.task import decode, read_task
 
 
 def check(argv: list[str]) -> int:
@@ -150,7 +150,7 @@ def _files(names: list[str]) -> list[str]:
 
 def _read(name: str, shipped: bool = True) -> tuple[str, str]:
     if name == "-":
-        return "<stdin>", sys.stdin.read()
+        return "<stdin>", decode(sys.stdin.buffer, "<stdin>")
     if not shipped and not Path(name).exists():  # what structrl ships is not for it to rewrite
         raise FileNotFoundError("no such file")
     return read_task(name)

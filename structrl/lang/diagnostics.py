@@ -77,13 +77,13 @@ def listing(known: Iterable[str], limit: int = 12) -> str:
 
 def render(diagnostics: Iterable[Diagnostic], source: str, path: str) -> str:
     """`file:line:col: error[T012]: ...`, the source line, carets under the span, and help, for each."""
-    lines = source.split("\n")
-    return "\n".join(_render(each, lines, path) for each in diagnostics)
+    return "\n".join(_render(each, source, path) for each in diagnostics)
 
 
-def _render(item: Diagnostic, lines: Sequence[str], path: str) -> str:
-    text = lines[item.span.line - 1].rstrip("\r") if item.span.line <= len(lines) else ""
+def _render(item: Diagnostic, source: str, path: str) -> str:
     column = item.span.col - 1
+    first = item.span.start - column  # of the line; splitting a long source for each message would be slow
+    text = source[first : (source.find("\n", first) + 1 or len(source) + 1) - 1].rstrip("\r")
     width = max(1, min(item.span.end - item.span.start, len(text) - column))
     if len(text) > _WINDOW:
         first = max(0, column - _WINDOW // 3)

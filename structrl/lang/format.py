@@ -199,10 +199,11 @@ class _Layout:
         loose = RUNG[type(node)] < rung
         # What will stand before the first line belongs there from the start, or a second run would lay it out anew.
         lines = self._before(_first_line(node), indent)
-        text = f"({show(node)})" if loose else show(node)
         split = split and isinstance(node, tree.Then)
         plan = isinstance(node, tree.Then | tree.Group | tree.Each)
-        if plan and (split or not self._whole(node) or not _fits(indent + text)):
+        broken = plan and (split or not self._whole(node) or _long(node))
+        text = "" if broken else f"({show(node)})" if loose else show(node)
+        if broken or (plan and not _fits(indent + text)):
             if loose:
                 lines += [_Line(f"{indent}("), *self._broken(node, indent + INDENT, limit), _Line(f"{indent})")]
             else:
@@ -258,6 +259,15 @@ def _first_line(node: Node) -> int:
 def _inside(node: Node, rung: int) -> str:
     loose = RUNG[type(node)] < rung or isinstance(node, tree.HeldFor)
     return f"({show(node)})" if loose else show(node)
+
+
+def _long(node: Node) -> bool:
+    """Too long for a line, told without `show`: every node is a character or more."""
+    count, rest = 0, [node]
+    while rest and count <= WIDTH:
+        count += 1
+        rest += rest.pop().children()
+    return count > WIDTH
 
 
 def _fits(text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from structrl.lang import tree
 from structrl.lang.diagnostics import listing, suggest
 from structrl.lang.printer import show
-from structrl.lang.scope import BROKEN, Binding, Scope, slug, substitute
+from structrl.lang.scope import BROKEN, Binding, Scope, TooMuchError, slug, substitute
 from structrl.lang.spec import Op, SubtaskSpec
 from structrl.lang.tree import Call, Node, Span, Step, Value, Word
 
@@ -17,10 +17,6 @@ MAX_EXPANSION = 10_000  # nodes visited in all, so that definitions of definitio
 MAX_DEPTH = 150  # of expressions, through all definitions
 
 _PLANS = {tree.Then: "`then`", tree.Group: "a group", tree.Each: "`each`", Step: "an annotated subtask"}
-
-
-class TooMuchError(Exception):
-    """The plan is beyond the bounds; reported."""
 
 
 @dataclass

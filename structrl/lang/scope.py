@@ -15,6 +15,11 @@ from structrl.sims.vocabulary import Predicate, Vocabulary
 # Values of parameters and `each` variables; None where a definition is checked without being used.
 Binding: TypeAlias = Mapping[str, Value | None]
 BROKEN = -1  # the atom of a call that has an error
+MAX_FINDINGS = 100
+
+
+class TooMuchError(Exception):
+    """The file is beyond the bounds; reported."""
 
 
 @dataclass
@@ -24,8 +29,16 @@ class Report:
     found: dict[tuple[str, Span, str], Diagnostic] = field(default_factory=dict)
 
     def error(self, code: str, message: str, span: Span, help_: str | None = None, severity: str = "error") -> None:
-        """Add one."""
+        """Add one.
+
+        Raises:
+            TooMuchError: after `MAX_FINDINGS`; to look for names close to thousands of unknown ones would take long.
+        """
         self.found.setdefault((code, span, message), Diagnostic(code, message, span, help_, severity))
+        if len(self.found) >= MAX_FINDINGS:
+            message = f"more than {MAX_FINDINGS - 1} findings; the rest of the file was not checked"
+            self.found["T003", span, message] = Diagnostic("T003", message, span, "correct these first")
+            raise TooMuchError
 
     def warning(self, code: str, message: str, span: Span, help_: str | None = None) -> None:
         """Add one that does not stop the task."""

@@ -9,12 +9,19 @@ from structrl.lang.diagnostics import Diagnostic, TaskError
 from structrl.lang.tree import Span
 
 MAX_CHARACTERS = 1_000_000
-MAX_TOKENS = 20_000  # words and signs; the largest plan needs a tenth
+MAX_TOKENS = 10_000  # words, signs and comments; the largest plan needs a fifth
+MAX_WORD = 100  # characters of a name or a number
+MAX_STRING = 2_000  # characters between quotes
 MAX_NESTING = 100  # brackets inside brackets, and operators inside operators
 
-_PIECES = re.compile(r'"(?:[^"\\\n]|\\["\\])*"|#[^\n]*')
+# Possessive (`*+`): at a string that is not closed `*` would try, and store, every shorter one. It is a piece too, or
+# the search would begin anew at each escaped quote inside.
+_PIECES = re.compile(r'"(?:[^"\\\n]|\\["\\])*+("?)|#[^\n]*')
+_TOKENS = re.compile(r"#|[A-Za-z0-9_]+|[^\sA-Za-z0-9_]")
 # Control characters (but tab and line ends), and those that change the direction of text or end lines unseen.
-_FORBIDDEN = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_FORBIDDEN = re.compile(
+    r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _WRITE = {
     **dict.fromkeys("“”„‟«»″", 'write "straight quotes"'),
     **dict.fromkeys("‘’‚‛′", 'text is written in "straight double quotes"'),
@@ -55,12 +62,17 @@ def comments(text: str) -> list[Comment]:
     return found
 
 
-def code_only(text: str) -> str:
-    """The text with the insides of strings and all comments blanked, of the same length."""
+def code_only(text: str, comment: str = " ") -> str:
+    """The text with the insides of strings and all comments blanked, of the same length.
+
+    `comment`: the character that a comment then begins with.
+    """
 
     def blank(match: re.Match[str]) -> str:
         piece = match[0]
-        return f'"{"_" * (len(piece) - 2)}"' if piece.startswith('"') else " " * len(piece)
+        if piece.startswith('"'):
+            return f'"{"_" * (len(piece) - 2)}"' if match[1] else piece
+        return comment + " " * (len(piece) - 1)
 
     return _PIECES.sub(blank, text)
 
@@ -80,29 +92,40 @@ def refuse(text: str, path: str) -> None:
     """Stop what must not reach the parser.
 
     Raises:
-        TaskError: above `MAX_CHARACTERS`, `MAX_TOKENS` or `MAX_NESTING` brackets, for control and invisible characters
-            anywhere, and for characters outside ASCII other than in strings and comments.
+        TaskError: above `MAX_CHARACTERS`, `MAX_TOKENS`, `MAX_WORD`, `MAX_STRING` or `MAX_NESTING` brackets, for control
+            and invisible characters anywhere, and for characters outside ASCII other than in strings and comments.
     """
     if len(text) > MAX_CHARACTERS:
         message = f"{len(text):,} characters; a task file has at most {MAX_CHARACTERS:,}"
         raise TaskError([Diagnostic("T003", message, Span(0, 1, 1, 1))], text[:200], path)
-    code = code_only(text)
-    odd = [m.start() for m in _FORBIDDEN.finditer(text)]
-    odd += [m.start() for m in re.finditer(r"[^\x00-\x7f]", code) if not _FORBIDDEN.match(m[0])]
-    found = [_character(text, index) for index in sorted(odd)[:10]]
+    code = code_only(text, comment="#")
+    odd = [m.start() for m in islice(_FORBIDDEN.finditer(text), 10)]
+    foreign = (m.start() for m in re.finditer(r"[^\x00-\x7f]", code) if not _FORBIDDEN.match(m[0]))
+    found = [_character(text, index) for index in sorted([*odd, *islice(foreign, 10)])[:10]]
     if found:
         raise TaskError(found, text, path)
-    excess = next(islice(re.finditer(r"[A-Za-z0-9_]+|[^\sA-Za-z0-9_]", code), MAX_TOKENS, None), None)
-    if excess:
-        message = f"more than {MAX_TOKENS:,} words and signs"
-        raise TaskError([Diagnostic("T003", message, place(text, *excess.span()))], text, path)
+    too_large = _too_large(code)
+    if too_large:
+        start, message, help_ = too_large
+        raise TaskError([Diagnostic("T003", message, place(text, start, start + 1), help_)], text, path)
+
+
+def _too_large(code: str) -> tuple[int, str, str | None] | None:
+    """The offset where a bound is passed, what to say, and help."""
     depth = 0
-    for match in re.finditer(r"[()<>]", code):
-        depth += 1 if match[0] in "(<" else -1
+    for count, match in enumerate(_TOKENS.finditer(code)):
+        token = match[0]
+        if count >= MAX_TOKENS:
+            return match.start(), f"more than {MAX_TOKENS:,} words, signs and comments", "split the task"
+        if len(token) > MAX_WORD:
+            if code[match.start() - 1 : match.start()] != '"':
+                return match.start(), f"a word of more than {MAX_WORD} characters", None
+            if len(token) > MAX_STRING:
+                return match.start(), f"a text of more than {MAX_STRING:,} characters", None
+        depth += (token in ("(", "<")) - (token in (")", ">"))
         if depth > MAX_NESTING:
-            span = place(text, match.start(), match.end())
-            help_ = "name the inner parts with `define`"
-            raise TaskError([Diagnostic("T003", f"more than {MAX_NESTING} open brackets", span, help_)], text, path)
+            return match.start(), f"more than {MAX_NESTING} open brackets", "name the inner parts with `define`"
+    return None
 
 
 def _character(text: str, index: int) -> Diagnostic:

@@ -6,6 +6,7 @@ The rules are tried in order; each looks at a `Stop` and returns an `Answer` or 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
@@ -17,6 +18,7 @@ from structrl.lang.tree import Span
 LINES = ("task", "command", "sim", "horizon", "let", "define", "success", "fail", "plan")
 _GROUP = "a group is written `group < a; b >`"
 _JOIN = "`then` orders two subtasks, `;` separates members of a group, `and` and `or` combine conditions"
+_WORD = ascii_letters + digits + "_"
 _EXAMPLE = "for example `closed(box)`"
 _WORDS = ("then", "and", "or", "for", "as", "after", "worth", "not", "group", "each", "of")
 _FOREIGN = {
@@ -97,9 +99,10 @@ def explain(text: str, error: UnexpectedInput) -> Diagnostic:
     else:
         accepts = frozenset(getattr(error, "allowed", None) or ())
     stack = open_brackets(code[:offset])
-    tail = re.search(r"([A-Za-z0-9_]+|\S)\s*$", code[:offset])
-    before = tail[1] if tail else ""
-    fresh = tail is not None and not code[code.rfind("\n", 0, tail.start()) + 1 : tail.start()].strip()
+    end = len(code[:offset].rstrip())  # of the word or sign before
+    start = max(0, min(len(code[:end].rstrip(_WORD)), end - 1))
+    before = code[start:end]
+    fresh = bool(before) and not code[code.rfind("\n", 0, start) + 1 : start].strip()
     stop = Stop(kind, word, text[offset:], accepts, before, code[stack[-1]] if stack else "", fresh)
 
     if stack and (kind == "$END" or kind[1:].lower() in LINES):
@@ -112,8 +115,8 @@ def explain(text: str, error: UnexpectedInput) -> Diagnostic:
         answer = rule(stop)
         if answer is not None:
             span = _span(text, code, offset, word)
-            if answer.earlier and tail:
-                span = place(text, tail.start(), tail.end(1))
+            if answer.earlier and before:
+                span = place(text, start, end)
             return Diagnostic("T001", answer.message, span, answer.help)
     raise AssertionError("the last rule answers everything")
 
@@ -207,7 +210,7 @@ def _call(stop: Stop) -> Answer | None:
         if stop.before in _WORDS:
             return Answer(f"a condition is missing before `{stop.before}`", _EXAMPLE, earlier=True)
         names = re.match(rf"(?:(?!(?:{'|'.join(_WORDS)})\b)[A-Za-z_]\w*\s*)*", stop.rest)
-        inside = ", ".join(names[0].split()) if names and stop.kind == "NAME" else ""
+        inside = ", ".join(names[0].split()[:5]) if names and stop.kind == "NAME" else ""
         help_ = f"arguments stand in parentheses: `{stop.before}({inside or '...'})`"
         return Answer(f"`{stop.before}` without arguments", help_, earlier=True)
     return None

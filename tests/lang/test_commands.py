@@ -22,6 +22,10 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
+def stdin(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data))
+
+
 def test_check_text(files, capsys):
     assert main(["check", "good.task"]) == 0
     assert capsys.readouterr().out == "1 file: no errors\n"
@@ -36,7 +40,7 @@ def test_check_text(files, capsys):
 def test_check_folders_and_stdin(files, capsys, monkeypatch):
     assert main(["check", "."]) == 1
     assert "3 files: 1 error" in capsys.readouterr().out
-    monkeypatch.setattr("sys.stdin", io.StringIO("a(x"))
+    monkeypatch.setattr("sys.stdin", stdin(b"a(x"))
     assert main(["check", "-"]) == 1
     assert capsys.readouterr().out.startswith("<stdin>:1:2: error[T001]: this parenthesis is not closed")
 
@@ -80,7 +84,7 @@ def test_fmt(files, capsys, monkeypatch):
     assert main(["fmt", "--diff", "ugly.task"]) == 1
     assert f"-{UGLY}" in capsys.readouterr().out
     assert (files / "ugly.task").read_text() == UGLY
-    monkeypatch.setattr("sys.stdin", io.StringIO(UGLY))
+    monkeypatch.setattr("sys.stdin", stdin(UGLY.encode()))
     assert main(["fmt", "-"]) == 0
     assert capsys.readouterr().out == TIDY
     assert main(["fmt", "ugly.task"]) == 0
