@@ -5,7 +5,7 @@ where a child is looser than its place allows.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 
@@ -29,11 +29,10 @@ class Node:
 
     def children(self) -> Iterator["Node"]:
         """The direct child nodes, in source order."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for value in vars(self).values():
             if isinstance(value, Node):
                 yield value
-            elif isinstance(value, tuple):
+            elif type(value) is tuple:  # not a Span
                 yield from (member for member in value if isinstance(member, Node))
 
 
