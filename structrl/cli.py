@@ -14,6 +14,7 @@ COMMANDS = {
         "main",
         "a task in words; --episode FILE: which credits it earned, and why",
     ),
+    "import": ("structrl.lang.convert", "main", "make a task file from a BDDL problem or a stage table"),
     "init": ("structrl.init", "main", "start a project: copy a config and its tasks for editing"),
     "demos": ("structrl.imitation.demos", "main", "record demonstrations with the scripted expert"),
     "calibrate": (
