@@ -9,7 +9,7 @@ from structrl.lang.check import check as check_parsed
 from structrl.lang.diagnostics import FORMATS, Diagnostic, TaskError, render, to_github, to_json
 from structrl.lang.format import format_source
 from structrl.lang.parser import parse
-from structrl.sims.vocabulary import Predicate, Vocabulary, load_vocabulary, simulators
+from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
 from structrl.task import read_task
 
 
@@ -121,22 +121,11 @@ def _describe(words: Vocabulary) -> str:
     lines += ["", "predicates"]
     for each in words.predicates.values():
         lines.append(f"  {each.name}({', '.join(each.args)}): {each.meaning}{' [pulse]' if each.pulse else ''}")
-        lines += [f"      {line}" for line in _tests(each)]
+        lines += [f"      {line}" for line in each.tests()]
     for scene, entities in words.scenes.items():
         lines += ["", f'scene "{scene}"']
         lines += [f"  {name}: {', '.join(kinds)}" for name, kinds in entities.items()]
     return "\n".join(lines)
-
-
-def _tests(predicate: Predicate) -> list[str]:
-    lines = []
-    if predicate.op:
-        unit = "" if predicate.unit in ("", "1") else f" {predicate.unit}"
-        lines.append(f"{predicate.measure or 'measure'} {predicate.op} {predicate.threshold:g}{unit}")
-    for name, param in predicate.params.items():
-        unit = "" if param.unit == "1" else f" {param.unit}"
-        lines.append(f"{name}= sets the threshold (default {param.default:g}{unit})")
-    return lines
 
 
 def _files(names: list[str]) -> list[str]:

@@ -37,6 +37,17 @@ class Predicate:
     params: Mapping[str, Param] = field(default_factory=dict)
     pulse: bool = False
 
+    def tests(self) -> list[str]:
+        """What is compared with what, and the keyword arguments that change it, a line each."""
+        lines = []
+        if self.op:
+            unit = "" if self.unit in ("", "1") else f" {self.unit}"
+            lines.append(f"{self.measure or 'measure'} {self.op} {self.threshold:g}{unit}")
+        for name, param in self.params.items():
+            unit = "" if param.unit == "1" else f" {param.unit}"
+            lines.append(f"{name}= sets the threshold (default {param.default:g}{unit})")
+        return lines
+
 
 @dataclass(frozen=True)
 class Verb:
