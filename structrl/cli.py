@@ -15,6 +15,7 @@ COMMANDS = {
         "a task in words; --episode FILE: which credits it earned, and why",
     ),
     "import": ("structrl.lang.convert", "main", "make a task file from a BDDL problem or a stage table"),
+    "sims": ("structrl.sims.command", "main", "list simulators; register one of your own"),
     "lsp": ("structrl.lang.lsp", "main", "the language server, for editors (extra `lsp`)"),
     "init": ("structrl.init", "main", "start a project: copy a config and its tasks for editing"),
     "demos": ("structrl.imitation.demos", "main", "record demonstrations with the scripted expert"),

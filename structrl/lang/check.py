@@ -13,7 +13,7 @@ from structrl.lang.parser import RESERVED, Parsed, keywords
 from structrl.lang.scope import Report, Scope
 from structrl.lang.spec import Program, TaskSpec
 from structrl.lang.tree import Call, Define, Document, Node, Word
-from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
+from structrl.sims.vocabulary import UnknownSimulatorError, Vocabulary, load_vocabulary, simulators
 
 _Item = TypeVar("_Item", bound=Node)
 
@@ -112,11 +112,14 @@ def _once(document: Document, report: Report) -> None:
 # -- the simulator ----------------------------------------------------------------------------------------------------
 def _vocabulary(sim: tree.Sim, report: Report) -> Vocabulary | None:
     name = sim.name.text
-    if name not in simulators():
+    try:
+        return load_vocabulary(name)
+    except UnknownSimulatorError:
         help_ = suggest(name, simulators()) or f"there are: {listing(simulators())}"
         report.error("T016", f"unknown simulator `{name}`", sim.name.span, help_)
-        return None
-    return load_vocabulary(name)
+    except ValueError as error:  # of one that the user has registered
+        report.error("T016", f"the vocabulary of `{name}` cannot be used", sim.name.span, str(error))
+    return None
 
 
 def _sim_args(sim: tree.Sim | None, report: Report) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from structrl.lang.check import check as check_parsed
 from structrl.lang.diagnostics import FORMATS, Diagnostic, TaskError, render, to_github, to_json
 from structrl.lang.format import format_source
 from structrl.lang.parser import parse
-from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
+from structrl.sims.vocabulary import Vocabulary, load_vocabulary
 from structrl.task import read_task
 
 
@@ -101,7 +101,7 @@ def fmt(argv: list[str]) -> int:
 def vocabulary(argv: list[str]) -> int:
     """Print what a simulator's tasks may say: 0, or 2 for an unknown simulator."""
     parser = argparse.ArgumentParser("structrl vocabulary", description="Verbs, predicates and scenes of a simulator.")
-    parser.add_argument("sim", metavar="SIM", help=f"one of: {', '.join(simulators()) or 'none installed'}")
+    parser.add_argument("sim", metavar="SIM", help="its name; `structrl sims list` shows all")
     args = parser.parse_args(argv)
     try:
         words = load_vocabulary(args.sim)

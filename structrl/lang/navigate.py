@@ -121,6 +121,13 @@ def _vocabulary(sim: str) -> Vocabulary | None:
         return None
 
 
+def _simulators() -> list[str]:
+    try:
+        return simulators()
+    except ValueError:  # likewise
+        return []
+
+
 def _without_comments(text: str) -> str:
     parts, done = [], 0
     for each in comments(text):
@@ -210,7 +217,7 @@ def proposals(text: str, offset: int) -> list[Proposal]:
     # With some word in place of the one that is being written the rest can often be parsed.
     about = outline(f"{before[:start]}_{text[offset:]}" if not quoted else text)
     if last == "_SIM":
-        return [Proposal(name, "simulator", "") for name in simulators()]
+        return [Proposal(name, "simulator", "") for name in _simulators()]
     if "STRING" in accepts and re.search(r"\bscene\s*=\s*$", before[:start]):
         scenes = about.vocabulary.scenes if about.vocabulary else {}
         return [Proposal(name if quoted else f'"{name}"', "scene", "") for name in scenes]
