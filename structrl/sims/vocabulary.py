@@ -24,7 +24,8 @@ class Predicate:
     """A test `measure op threshold [unit]` on entities.
 
     `args` are kinds of entities: "object", several "object|container", or "any". A `pulse` is true only in the step in
-    which it happens.
+    which it happens; the predicate that stays true from then on is `was_NAME`. `excludes` names predicates that are
+    never true of the same entities at the same time (said on one side, it counts for both).
     """
 
     name: str
@@ -36,6 +37,7 @@ class Predicate:
     unit: str = ""
     params: Mapping[str, Param] = field(default_factory=dict)
     pulse: bool = False
+    excludes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
         vocabulary = Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, **data)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a vocabulary: {type(error).__name__}: {error}") from error
+    for each in predicates.values():
+        for other in each.excludes:
+            if other not in predicates or len(predicates[other].args) != len(each.args):
+                raise ValueError(f"{path}: '{each.name}' excludes '{other}', no predicate of as many arguments")
     for verb in verbs.values():
         meant = predicates.get(verb.predicate)
         if meant is None:
@@ -111,7 +117,8 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
 
 def _predicate(name: str, **given: Any) -> Predicate:
     params = {param: Param(**each) for param, each in given.pop("params", {}).items()}
-    return Predicate(name, args=tuple(given.pop("args")), params=params, **given)
+    excludes = tuple(given.pop("excludes", ()))
+    return Predicate(name, args=tuple(given.pop("args")), params=params, excludes=excludes, **given)
 
 
 def simulators() -> list[str]:

@@ -30,5 +30,6 @@ def test_the_manual_lists_every_code():
 @pytest.mark.parametrize("name", shipped_tasks())
 def test_shipped_tasks(name: str):
     task = load_task(name)
+    assert check(parse(task.source), name).diagnostics == []
     assert format_source(task.source) == task.source
     assert all(each.duration for each in task.subtasks) and task.horizon
