@@ -72,6 +72,7 @@ def test_findings_that_need_no_vocabulary():
     assert codes("group < press(a); press(a) >", "") == ["T051 press(a)"]
     assert codes("press(a) and not press(a)", "") == ["T050 press(a) and not press(a)"]
     assert codes("open(a) then closed(a) then open(a)", "") == []
+    assert codes("success closed(a) plan open(a) then close(a)", "") == []  # perhaps the same
 
 
 def test_errors_hide_the_warnings():
