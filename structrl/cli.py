@@ -10,8 +10,8 @@ COMMANDS = {
     "fmt": ("structrl.lang.commands", "fmt", "format .task files (--check, --diff)"),
     "vocabulary": ("structrl.lang.commands", "vocabulary", "verbs and predicates of a simulator, with thresholds"),
     "explain": (
-        "structrl.evaluate.explain",
-        "main",
+        "structrl.lang.explain",
+        "explain",
         "a task in words; --episode FILE: which credits it earned, and why",
     ),
     "import": ("structrl.lang.convert", "main", "make a task file from a BDDL problem or a stage table"),

@@ -1,6 +1,5 @@
 """A parsed file to a `TaskSpec`, with everything that is wrong with it, in one pass."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -8,11 +7,12 @@ from typing import Any, TypeVar
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import Diagnostic, listing, suggest
+from structrl.lang.lint import lint
 from structrl.lang.lower import Frame, Lowering, TooMuchError, finish
 from structrl.lang.parser import RESERVED, Parsed, keywords
 from structrl.lang.scope import Report, Scope
 from structrl.lang.spec import Program, TaskSpec
-from structrl.lang.tree import Call, Define, Document, Node, Word
+from structrl.lang.tree import Call, Define, Document, Node, Word, walk
 from structrl.sims.vocabulary import UnknownSimulatorError, Vocabulary, load_vocabulary, simulators
 
 _Item = TypeVar("_Item", bound=Node)
@@ -70,6 +70,7 @@ def _task(
     subtasks = finish(lowering)
     atoms = tuple(scope.atoms)
     _unused_defines(document, lowering)
+    lint(document, lowering, subtasks, programs, length)
     if sim is not None:
         _completeness(lowering, sim, horizon, path)
     name, command = _first(document, tree.TaskName), _first(document, tree.Command)
@@ -183,7 +184,7 @@ def _defines(document: Document, scope: Scope) -> None:
                 _free(param, params, report)
                 params.add(param.text)
             scope.defines.setdefault(item.name.text, item)
-    for node in _walk(document):
+    for node in walk(document):
         match node:
             case tree.Each(variable=word):
                 _free(word, (), report)
@@ -214,22 +215,16 @@ def _uses(name: str, defines: dict[str, Define]) -> bool:
     seen: set[str] = set()
     rest = [name]
     while rest:
-        for node in _walk(defines[rest.pop()].body):
+        for node in walk(defines[rest.pop()].body):
             if isinstance(node, Call) and node.name.text in defines and node.name.text not in seen:
                 seen.add(node.name.text)
                 rest.append(node.name.text)
     return name in seen
 
 
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children():
-        yield from _walk(child)
-
-
 def _unused_defines(document: Document, lowering: Lowering) -> None:
     """Definitions that the plan does not use are checked all the same, with unknown arguments."""
-    nodes = (node for item in document.items for node in _walk(item))
+    nodes = (node for item in document.items for node in walk(item))
     called = {node.name.text for node in nodes if isinstance(node, Call)}
     aside = Lowering(lowering.scope)
     for define in lowering.scope.defines.values():

@@ -24,7 +24,7 @@ def check(argv: list[str]) -> int:
     names = _files(args.files)
     for name in names:
         try:
-            path, text = _read(name)
+            path, text = read(name)
         except OSError as error:
             unread += 1
             _complain("check", name, error)
@@ -72,7 +72,7 @@ def fmt(argv: list[str]) -> int:
     code = 0
     for name in _files(args.files):
         try:
-            path, text = _read(name, shipped=False)
+            path, text = read(name, shipped=False)
             new = format_source(text, path)
         except OSError as error:
             _complain("fmt", name, error)
@@ -137,7 +137,13 @@ def _files(names: list[str]) -> list[str]:
     return files
 
 
-def _read(name: str, shipped: bool = True) -> tuple[str, str]:
+def read(name: str, shipped: bool = True) -> tuple[str, str]:
+    """Path (for messages) and text of a file, a shipped task, or `-`: standard input.
+
+    Raises:
+        OSError: if it cannot be read.
+        TaskError: if it is not UTF-8.
+    """
     if name == "-":
         return "<stdin>", sys.stdin.read()
     if not shipped and not Path(name).exists():  # what structrl ships is not for it to rewrite

@@ -28,7 +28,8 @@ class Predicate:
     """A test `measure op threshold [unit]` on entities.
 
     `args` are kinds of entities: "object", several "object|container", or "any". A `pulse` is true only in the step in
-    which it happens.
+    which it happens; the predicate that stays true from then on is `was_NAME`. `excludes` names predicates that are
+    never true of the same entities at the same time (said on one side, it counts for both).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Predicate:
     unit: str = ""
     params: Mapping[str, Param] = field(default_factory=dict)
     pulse: bool = False
+    excludes: tuple[str, ...] = ()
 
     def tests(self) -> list[str]:
         """What is compared with what, and the keyword arguments that change it, a line each."""
@@ -50,6 +52,8 @@ class Predicate:
         for name, param in self.params.items():
             unit = "" if param.unit == "1" else f" {param.unit}"
             lines.append(f"{name}= sets the threshold (default {param.default:g}{unit})")
+        if self.excludes:
+            lines.append(f"never together with {', '.join(self.excludes)}")
         return lines
 
 
@@ -120,7 +124,8 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
 
 def _predicate(name: str, **given: Any) -> Predicate:
     params = {param: Param(**each) for param, each in given.pop("params", {}).items()}
-    return Predicate(name, args=tuple(given.pop("args")), params=params, **given)
+    excludes = tuple(given.pop("excludes", ()))
+    return Predicate(name, args=tuple(given.pop("args")), params=params, excludes=excludes, **given)
 
 
 class UnknownSimulatorError(ValueError):

@@ -75,6 +75,9 @@ def sense(data: dict[str, Any]) -> Iterator[str]:
             if param["unit"] not in PARAM_UNITS:
                 units = ", ".join(PARAM_UNITS)
                 yield f"predicates.{word}.params.{name}.unit: '{param['unit']}' is none of the SI units {units}"
+        for other in predicate.get("excludes", ()):
+            if other not in predicates or len(predicates[other]["args"]) != len(predicate["args"]):
+                yield f"'{word}' excludes '{other}', no predicate of as many arguments"
     for word, verb in verbs.items():
         meant = predicates.get(verb["predicate"])
         if meant is None:

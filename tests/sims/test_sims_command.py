@@ -164,6 +164,10 @@ def test_what_cannot_be_registered(home, capsys):
         (lambda words: words["predicates"]["above"].update(pulse=1), "pulse: true or false is expected, found 1"),
         (lambda words: words["predicates"]["above"]["params"]["height"].update(unit="cm"), "'cm' is none of the SI"),
         (lambda words: words["predicates"]["above"]["params"].update(x=3), "params.x: an object {...} is expected"),
+        (
+            lambda words: words["predicates"]["above"].update(excludes=["below"]),
+            "'above' excludes 'below', no predicate",
+        ),
         (lambda words: words["verbs"]["raise"].update(predicate="abov"), "'abov'; did you mean 'above'?"),
         (lambda words: words.update(verbs=[]), 'verbs: {"NAME": ...} is expected, found []'),
         (lambda words: words.update(control_hz=0), "control_hz: 0 steps per second"),
