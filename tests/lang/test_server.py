@@ -18,7 +18,7 @@ GOOD = """\
 sim tabletop(scene="lunch")
 horizon 100 steps
 let apple = "apple_1"   # 🍎
-success in(apple, box)
+success in(apple, box) and closed(box)
 plan add(apple, box) @ 10 as first then close(box) @ 5 after first
 """
 
