@@ -10,10 +10,13 @@ COMMANDS = {
     "fmt": ("structrl.lang.commands", "fmt", "format .task files (--check, --diff)"),
     "vocabulary": ("structrl.lang.commands", "vocabulary", "verbs and predicates of a simulator, with thresholds"),
     "explain": (
-        "structrl.evaluate.explain",
-        "main",
+        "structrl.lang.explain",
+        "explain",
         "a task in words; --episode FILE: which credits it earned, and why",
     ),
+    "import": ("structrl.lang.convert", "main", "make a task file from a BDDL problem or a stage table"),
+    "sims": ("structrl.sims.command", "main", "list simulators; register one of your own"),
+    "lsp": ("structrl.lang.lsp", "main", "the language server, for editors (extra `lsp`)"),
     "init": ("structrl.init", "main", "start a project: copy a config and its tasks for editing"),
     "demos": ("structrl.imitation.demos", "main", "record demonstrations with the scripted expert"),
     "calibrate": (

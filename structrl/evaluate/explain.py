@@ -1,93 +1,19 @@
-"""`structrl explain`: a task in words; `--episode FILE.h5`: which credits it earned, and why others did not count."""
+"""`structrl explain --episode FILE.h5`: which credits an episode earned, and why others did not count."""
 
-import argparse
 import dataclasses
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from structrl.evaluate.words import shortfalls, steps_text, text, tree
-from structrl.lang.spec import TaskSpec
+from structrl.evaluate.words import shortfalls, steps_text
+from structrl.lang.explain import condition_text
+from structrl.lang.order import spoken
+from structrl.lang.programs import tree
 
 if TYPE_CHECKING:
     from structrl.evaluate.episodes import Episode
     from structrl.rewards import EpisodeScore
-
-
-def listing(names: list[str], last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def order_sentence(task: TaskSpec) -> str:
-    """The order of the plan in one sentence, from the prerequisites alone."""
-    labels = [subtask.label for subtask in task.subtasks]
-    before = [set(subtask.prerequisites) for subtask in task.subtasks]
-    stages: list[list[int]] = []
-    while (earlier := {i for stage in stages for i in stage}) != set(range(len(labels))):
-        stages.append([i for i in range(len(labels)) if i not in earlier and before[i] <= earlier])
-        if any(before[i] != earlier for i in stages[-1]):
-            return "Partial order: each subtask says what must come before it."
-    parts = [listing([labels[i] for i in stage]) + (" in any order" if len(stage) > 1 else "") for stage in stages]
-    return "Order: " + ", then ".join(parts) + "."
-
-
-def direct(task: TaskSpec, i: int) -> list[str]:
-    """Labels of the prerequisites of subtask i that are not implied by others (the plan stores all of them)."""
-    mine = task.subtasks[i].prerequisites
-    implied = {k for j in mine for k in task.subtasks[j].prerequisites}
-    return [task.subtasks[j].label for j in mine if j not in implied]
-
-
-def condition_text(task: TaskSpec, i: int) -> str:
-    """The condition of subtask i as written and, where that uses verbs or names of its own, as tested."""
-    subtask = task.subtasks[i]
-    tested = text(tree(subtask.program), task.atoms)
-    return tested if subtask.condition == tested else f"{subtask.condition}, that is {tested}"
-
-
-def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dict[str, str] | None = None) -> str:
-    """A task in English sentences.
-
-    Args:
-        task: the task.
-        control_hz: steps per second of its simulator, to add seconds to steps.
-        meanings: what its simulator's predicates mean, by name.
-    """
-
-    def steps(count: float) -> str:
-        return f"{count:g} steps" + (f" ({count / control_hz:.3g} s)" if control_hz else "")
-
-    lines = [f"{task.name}  ({task.path})"]
-    lines += [f'  Instruction to the policy: "{task.command}"'] if task.command else []
-    arguments = ", ".join(f"{key}={value!r}" for key, value in task.sim_args.items())
-    lines += [f"  Runs in {task.sim}({arguments})."] if task.sim else []
-    lines += [f"  An episode ends after {steps(task.horizon)} at the latest."] if task.horizon else []
-    lines += [f"  {order_sentence(task)}", ""]
-    for i, subtask in enumerate(task.subtasks):
-        lines.append(f"  {i + 1}. {subtask.label}: done when {condition_text(task, i)}")
-        needed = direct(task, i)
-        lines.append(f"     It counts only after {listing(needed)}." if needed else "     It may come at any time.")
-        if subtask.newly:
-            lines.append("     It must become true after its turn has come; having been true before is not enough.")
-        if subtask.duration is None:
-            lines.append("     It has no reference duration yet (structrl calibrate measures it).")
-        else:
-            lines.append(
-                f"     Reference duration {steps(subtask.duration)}: that pace pays half of the most possible."
-            )
-        if subtask.worth != 1:
-            lines.append(f"     Its pay is multiplied by {subtask.worth:g}.")
-    lines.append("")
-    if task.success:
-        lines.append(f"  Success, which ends the episode: {text(tree(task.success), task.atoms)}")
-    if task.fail:
-        lines.append(f"  Failure, which ends the episode unpaid: {text(tree(task.fail), task.atoms)}")
-    used = dict.fromkeys(atom.predicate for atom in task.atoms)
-    lines += [f"  {name}: {meanings[name]}." for name in used if meanings and name in meanings]
-    return "\n".join(lines).rstrip()
 
 
 def describe_episode(episode: "Episode", options: dict[str, Any], chunk: int) -> str:
@@ -105,7 +31,7 @@ def describe_episode(episode: "Episode", options: dict[str, Any], chunk: int) ->
     reward = RewardOptions(**options).resolved()
     unknown = [subtask.label for subtask in task.subtasks if subtask.duration is None]
     if reward.pace == "dynamic" and unknown:
-        notes.append(f"{listing(unknown)} had no duration when this was recorded: paid as `pace: fixed`")
+        notes.append(f"{spoken(unknown)} had no duration when this was recorded: paid as `pace: fixed`")
         reward = dataclasses.replace(reward, pace="fixed")
     score = score_episode(
         task,
@@ -152,7 +78,7 @@ def _reasons(episode: "Episode", score: "EpisodeScore", i: int) -> list[str]:
     missing = [task.subtasks[j].label for j in task.subtasks[i].prerequisites if not score.complete[j]]
     if since < 0:
         if missing:
-            reasons.append(f"its turn never came: {listing(missing)} must come before it")
+            reasons.append(f"its turn never came: {spoken(missing)} must come before it")
         else:
             reasons.append("its turn never came: its prerequisites were not all true at once (gate: held)")
         since, early = 0, np.flatnonzero(holds)
@@ -173,41 +99,14 @@ def _reasons(episode: "Episode", score: "EpisodeScore", i: int) -> list[str]:
     return reasons
 
 
-def _vocabulary(sim: str | None) -> tuple[float | None, dict[str, str]]:
-    """Control rate of a simulator; meaning and default test of its predicates."""
-    if sim is None:
-        return None, {}
-    from structrl.sims.vocabulary import load_vocabulary
+def print_episode(path: str, index: int) -> int:
+    """Explain one episode of a file: 0, or 1 if there is no such file or episode."""
+    from structrl.evaluate.episodes import EpisodeFile
 
-    vocabulary = load_vocabulary(sim)
-    meanings = {
-        name: f"{p.meaning}; {p.measure} {p.op} {p.threshold:g} {p.unit}".rstrip() if p.measure else p.meaning
-        for name, p in vocabulary.predicates.items()
-    }
-    return vocabulary.control_hz, meanings
-
-
-def main(argv: list[str]) -> int:
-    """The command; torch is imported for `--episode` only."""
-    parser = argparse.ArgumentParser(prog="structrl explain", description=__doc__)
-    parser.add_argument("task", nargs="?", metavar="TASK", help="a .task file, or the name of one of structrl's")
-    parser.add_argument("--episode", type=Path, metavar="FILE.h5", help="an episode file: demos, evaluate")
-    parser.add_argument("--index", type=int, default=0, metavar="i", help="which of its episodes (default: 0)")
-    args = parser.parse_args(argv)
-    if (args.task is None) == (args.episode is None):
-        parser.error("give either a TASK or --episode FILE.h5")
     try:
-        if args.task is not None:
-            from structrl.task import load_task
-
-            task = load_task(args.task)
-            print(describe_task(task, *_vocabulary(task.sim)))
-            return 0
-        from structrl.evaluate.episodes import EpisodeFile
-
-        with EpisodeFile(args.episode) as file:
-            episode, meta, count = file[args.index], file.meta, len(file)
-        print(f"episode {args.index} of 0-{count - 1} in {args.episode}")
+        with EpisodeFile(path) as file:
+            episode, meta, count = file[index], file.meta, len(file)
+        print(f"episode {index} of 0-{count - 1} in {path}")
         if "reward" not in meta:  # demonstrations, for example
             print("scored with the default reward options: the file names none")
         print(describe_episode(episode, meta.get("reward", {}), meta["chunk"]))

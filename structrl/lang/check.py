@@ -1,6 +1,6 @@
 """A parsed file to a `TaskSpec`, with everything that is wrong with it, in one pass."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import Diagnostic, listing, suggest
+from structrl.lang.lint import lint
 from structrl.lang.lower import Frame, Lowering, finish
 from structrl.lang.parser import RESERVED, Parsed, keywords
 from structrl.lang.scope import Report, Scope, TooMuchError
 from structrl.lang.spec import Program, TaskSpec
-from structrl.lang.tree import Call, Define, Document, Node, Word
-from structrl.sims.vocabulary import Vocabulary, load_vocabulary, simulators
+from structrl.lang.tree import Call, Define, Document, Node, Word, walk
+from structrl.sims.vocabulary import UnknownSimulatorError, Vocabulary, load_vocabulary, simulators
 
 _Item = TypeVar("_Item", bound=Node)
 
@@ -71,6 +72,7 @@ def _task(
     subtasks = finish(lowering)
     atoms = tuple(scope.atoms)
     _unused_defines(document, lowering)
+    lint(document, lowering, subtasks, programs, length)
     if sim is not None:
         _completeness(lowering, sim, horizon, path)
     name, command = _first(document, tree.TaskName), _first(document, tree.Command)
@@ -113,11 +115,14 @@ def _once(document: Document, report: Report) -> None:
 # -- the simulator ----------------------------------------------------------------------------------------------------
 def _vocabulary(sim: tree.Sim, report: Report) -> Vocabulary | None:
     name = sim.name.text
-    if name not in simulators():
+    try:
+        return load_vocabulary(name)
+    except UnknownSimulatorError:
         help_ = suggest(name, simulators()) or f"there are: {listing(simulators())}"
         report.error("T016", f"unknown simulator `{name}`", sim.name.span, help_)
-        return None
-    return load_vocabulary(name)
+    except ValueError as error:  # of one that the user has registered
+        report.error("T016", f"the vocabulary of `{name}` cannot be used", sim.name.span, str(error))
+    return None
 
 
 def _sim_args(sim: tree.Sim | None, report: Report) -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _defines(document: Document, scope: Scope) -> None:
                 _free(param, params, report)
                 params.add(param.text)
             scope.defines.setdefault(item.name.text, item)
-    for node in _walk(document):
+    for node in walk(document):
         match node:
             case tree.Each(variable=word):
                 _free(word, (), report)
@@ -191,7 +196,7 @@ def _defines(document: Document, scope: Scope) -> None:
             case Call(word) if word.text in keywords() - {"in"}:
                 report.error("T024", f"`{word.text}` is a word of the language", word.span)
     uses = {
-        name: {node.name.text for node in _walk(define.body) if isinstance(node, Call)} & scope.defines.keys()
+        name: {node.name.text for node in walk(define.body) if isinstance(node, Call)} & scope.defines.keys()
         for name, define in scope.defines.items()
     }
     recursive = [name for name in uses if _reaches_itself(name, uses)]
@@ -221,15 +226,9 @@ def _reaches_itself(name: str, uses: Mapping[str, set[str]]) -> bool:
     return name in seen
 
 
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children():
-        yield from _walk(child)
-
-
 def _unused_defines(document: Document, lowering: Lowering) -> None:
     """Definitions that the plan does not use are checked all the same, with unknown arguments."""
-    nodes = (node for item in document.items for node in _walk(item))
+    nodes = (node for item in document.items for node in walk(item))
     called = {node.name.text for node in nodes if isinstance(node, Call)}
     aside = Lowering(lowering.scope)
     for define in lowering.scope.defines.values():

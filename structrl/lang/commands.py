@@ -9,7 +9,7 @@ from structrl.lang.check import check as check_parsed
 from structrl.lang.diagnostics import FORMATS, Diagnostic, TaskError, render, to_github, to_json
 from structrl.lang.format import format_source
 from structrl.lang.parser import parse
-from structrl.sims.vocabulary import Predicate, Vocabulary, load_vocabulary, simulators
+from structrl.sims.vocabulary import Vocabulary, load_vocabulary
 from structrl.task import decode, read_task
 
 
@@ -24,7 +24,7 @@ def check(argv: list[str]) -> int:
     names = _files(args.files)
     for name in names:
         try:
-            path, text = _read(name)
+            path, text = read(name)
         except OSError as error:
             unread += 1
             _complain("check", name, error)
@@ -72,7 +72,7 @@ def fmt(argv: list[str]) -> int:
     code = 0
     for name in _files(args.files):
         try:
-            path, text = _read(name, shipped=False)
+            path, text = read(name, shipped=False)
             new = format_source(text, path)
         except OSError as error:
             _complain("fmt", name, error)
@@ -101,7 +101,7 @@ def fmt(argv: list[str]) -> int:
 def vocabulary(argv: list[str]) -> int:
     """Print what a simulator's tasks may say: 0, or 2 for an unknown simulator."""
     parser = argparse.ArgumentParser("structrl vocabulary", description="Verbs, predicates and scenes of a simulator.")
-    parser.add_argument("sim", metavar="SIM", help=f"one of: {', '.join(simulators()) or 'none installed'}")
+    parser.add_argument("sim", metavar="SIM", help="its name; `structrl sims list` shows all")
     args = parser.parse_args(argv)
     try:
         words = load_vocabulary(args.sim)
@@ -121,22 +121,11 @@ def _describe(words: Vocabulary) -> str:
     lines += ["", "predicates"]
     for each in words.predicates.values():
         lines.append(f"  {each.name}({', '.join(each.args)}): {each.meaning}{' [pulse]' if each.pulse else ''}")
-        lines += [f"      {line}" for line in _tests(each)]
+        lines += [f"      {line}" for line in each.tests()]
     for scene, entities in words.scenes.items():
         lines += ["", f'scene "{scene}"']
         lines += [f"  {name}: {', '.join(kinds)}" for name, kinds in entities.items()]
     return "\n".join(lines)
-
-
-def _tests(predicate: Predicate) -> list[str]:
-    lines = []
-    if predicate.op:
-        unit = "" if predicate.unit in ("", "1") else f" {predicate.unit}"
-        lines.append(f"{predicate.measure or 'measure'} {predicate.op} {predicate.threshold:g}{unit}")
-    for name, param in predicate.params.items():
-        unit = "" if param.unit == "1" else f" {param.unit}"
-        lines.append(f"{name}= sets the threshold (default {param.default:g}{unit})")
-    return lines
 
 
 def _files(names: list[str]) -> list[str]:
@@ -148,7 +137,13 @@ def _files(names: list[str]) -> list[str]:
     return files
 
 
-def _read(name: str, shipped: bool = True) -> tuple[str, str]:
+def read(name: str, shipped: bool = True) -> tuple[str, str]:
+    """Path (for messages) and text of a file, a shipped task, or `-`: standard input.
+
+    Raises:
+        OSError: if it cannot be read.
+        TaskError: if it is not UTF-8.
+    """
     if name == "-":
         return "<stdin>", decode(sys.stdin.buffer, "<stdin>")
     if not shipped and not Path(name).exists():  # what structrl ships is not for it to rewrite

@@ -24,6 +24,7 @@ CODES = {
     "T022": "subtasks that wait for each other",
     "T023": "a definition that uses itself",
     "T024": "a name that is taken, or a word of the language",
+    "T025": "a name that is never used",
     "T030": "a plan where a condition belongs",
     "T031": "`newly` in the wrong place",
     "T032": "`for` that needs parentheses",
@@ -35,6 +36,13 @@ CODES = {
     "T043": "no duration",
     "T044": "seconds without a simulator",
     "T045": "no horizon",
+    "T046": "a horizon too short for the durations",
+    "T050": "a condition that can never be true",
+    "T051": "the same subtask twice",
+    "T052": "subtasks that exclude each other, without an order",
+    "T053": "a subtask that completes together with the one before",
+    "T054": "a last subtask that success does not ask for",
+    "T055": "a subtask that the end of the episode comes before",
 }
 SEVERITIES = ("error", "warning")
 FORMATS = ("text", "json", "github")

@@ -15,7 +15,7 @@ from structrl.sims.vocabulary import Predicate, Vocabulary
 # Values of parameters and `each` variables; None where a definition is checked without being used.
 Binding: TypeAlias = Mapping[str, Value | None]
 BROKEN = -1  # the atom of a call that has an error
-MAX_FINDINGS = 100
+MAX_ERRORS = 100
 
 
 class TooMuchError(Exception):
@@ -27,16 +27,20 @@ class Report:
     """Collects diagnostics; the same one is kept once, however often a definition is expanded."""
 
     found: dict[tuple[str, Span, str], Diagnostic] = field(default_factory=dict)
+    errors: int = 0
 
     def error(self, code: str, message: str, span: Span, help_: str | None = None, severity: str = "error") -> None:
         """Add one.
 
         Raises:
-            TooMuchError: after `MAX_FINDINGS`; to look for names close to thousands of unknown ones would take long.
+            TooMuchError: after `MAX_ERRORS`; to look for names close to thousands of unknown ones would take long.
         """
-        self.found.setdefault((code, span, message), Diagnostic(code, message, span, help_, severity))
-        if len(self.found) >= MAX_FINDINGS:
-            message = f"more than {MAX_FINDINGS - 1} findings; the rest of the file was not checked"
+        if (code, span, message) in self.found:
+            return
+        self.found[code, span, message] = Diagnostic(code, message, span, help_, severity)
+        self.errors += severity == "error"
+        if self.errors >= MAX_ERRORS:
+            message = f"{MAX_ERRORS} errors; the rest of the file was not checked"
             self.found["T003", span, message] = Diagnostic("T003", message, span, "correct these first")
             raise TooMuchError
 
@@ -47,7 +51,7 @@ class Report:
     @property
     def failed(self) -> bool:
         """Whether there is an error."""
-        return any(item.severity == "error" for item in self.found.values())
+        return self.errors > 0
 
 
 def substitute(node: Any, binding: Binding) -> Any:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from structrl.lang.diagnostics import Diagnostic, suggest
-from structrl.lang.source import code_only, open_brackets, place
+from structrl.lang.source import MAX_WORD, code_only, open_brackets, place
 from structrl.lang.tree import Span
 
 LINES = ("task", "command", "sim", "horizon", "let", "define", "success", "fail", "plan")
 _GROUP = "a group is written `group < a; b >`"
 _JOIN = "`then` orders two subtasks, `;` separates members of a group, `and` and `or` combine conditions"
-_WORD = ascii_letters + digits + "_"
+_LETTERS = ascii_letters + digits + "_"
 _EXAMPLE = "for example `closed(box)`"
 _WORDS = ("then", "and", "or", "for", "as", "after", "worth", "not", "group", "each", "of")
 _FOREIGN = {
@@ -75,11 +75,18 @@ class Stop:
     before: str  # the word or sign before
     opener: str  # innermost open bracket: "<", "(" or ""
     fresh: bool  # the word before stands first on its line
+    prior: str  # the code before
 
     @property
     def complete(self) -> bool:
         """A whole condition stands before."""
         return bool({"_THEN", "_AND"} & self.accepts) or (self.before in (")", ">") and "NAME" not in self.accepts)
+
+    @property
+    def planned(self) -> bool:
+        """What stands before belongs to a plan."""
+        words = re.findall(rf"(?<!\w)({'|'.join(LINES)})(?=\s)", self.prior)
+        return not words or words[-1] == "plan"
 
     @property
     def wanting(self) -> bool:
@@ -100,12 +107,13 @@ def explain(text: str, error: UnexpectedInput) -> Diagnostic:
         accepts = frozenset(getattr(error, "allowed", None) or ())
     stack = open_brackets(code[:offset])
     end = len(code[:offset].rstrip())  # of the word or sign before
-    start = max(0, min(len(code[:end].rstrip(_WORD)), end - 1))
+    start = max(0, min(len(code[:end].rstrip(_LETTERS)), end - 1))
     before = code[start:end]
     fresh = bool(before) and not code[code.rfind("\n", 0, start) + 1 : start].strip()
-    stop = Stop(kind, word, text[offset:], accepts, before, code[stack[-1]] if stack else "", fresh)
+    stop = Stop(kind, word, text[offset:], accepts, before, code[stack[-1]] if stack else "", fresh, code[:offset])
 
-    if stack and (kind == "$END" or kind[1:].lower() in LINES):
+    in_arguments = stop.opener == "(" and {"RPAR", "COMMA"} <= accepts
+    if stack and (kind == "$END" or kind[1:].lower() in LINES or (kind.startswith("_") and in_arguments)):
         # The bracket that was never closed is more telling than the place where that was noticed.
         span = place(text, stack[-1], stack[-1] + 1)
         if stop.opener == "<":
@@ -138,9 +146,20 @@ def _string(stop: Stop) -> Answer | None:
         if "\\" in line:
             help_ = 'a backslash stands only before " and before another backslash'
             return Answer("this text has a backslash that is not allowed", help_)
-        return Answer("this text is not closed on its line", 'end it with "')
-    if "STRING" in stop.accepts and "NAME" not in stop.accepts and stop.kind != "STRING":
-        return Answer(f'a "text" is expected, found {_shown(stop)}', "put it in double quotes")
+        return Answer("this text is not closed on its line", 'end it with " on the same line')
+    if "STRING" in stop.accepts and "NAME" not in stop.accepts and stop.kind not in ("", "STRING"):
+        help_ = f'put it in double quotes: "{stop.word}"' if stop.kind == "NAME" else "put it in double quotes"
+        return Answer(f'a "text" is expected, found {_shown(stop)}', help_)
+    return None
+
+
+def _hyphen(stop: Stop) -> Answer | None:
+    name = re.search(r"[A-Za-z_]\w*$", stop.prior[-MAX_WORD:])
+    rest = re.match(r"(?:-\w+)+", stop.rest)
+    if name and rest and stop.before not in _WORDS:
+        whole = name[0] + rest[0]
+        help_ = f'write `{whole.replace("-", "_")}`; if the simulator names an object so, write "{whole}"'
+        return Answer(f"`-` in the name `{whole}`: names hold letters, digits and _", help_)
     return None
 
 
@@ -163,6 +182,16 @@ def _comparison(stop: Stop) -> Answer | None:
     return None
 
 
+def _sign(stop: Stop) -> Answer | None:
+    """A colon or equals sign where other languages have one."""
+    if stop.kind in ("COLON", "EQUAL") and stop.before in LINES:
+        return Answer(f"{_shown(stop)} after `{stop.before}`", "leave it out")
+    if stop.kind == "COLON" and stop.accepts == {"LPAR"}:
+        help_ = f"a label stands behind its subtask: `add(apple, box) as {stop.before}`"
+        return Answer(f"`:` after `{stop.before}`", help_)
+    return None
+
+
 def _separator(stop: Stop) -> Answer | None:
     if stop.kind == "COMMA" and stop.complete:
         if stop.opener == "<":
@@ -171,15 +200,19 @@ def _separator(stop: Stop) -> Answer | None:
     if stop.kind == "SEMICOLON" and stop.opener == "(":
         return Answer("`;` inside parentheses", "separate arguments by `,`; members of a group stand in `< >`")
     if stop.kind == "SEMICOLON" and stop.opener == "":
+        if not stop.rest[1:].split("#")[0].strip() or not stop.complete:
+            return Answer("`;` outside a group", "leave it out: no sign ends a line")
         return Answer("`;` outside a group", "order subtasks with `then`, or write `group < a; b >` for any order")
-    if stop.kind == "COLON" and stop.before in LINES:
-        return Answer(f"`:` after `{stop.before}`", "leave it out")
+    if stop.opener == "(" and {"RPAR", "COMMA"} <= stop.accepts and stop.kind in ("NAME", "STRING"):
+        return Answer(f"`,` is missing before {_shown(stop)}", "arguments are separated by commas")
     return None
 
 
 def _line(stop: Stop) -> Answer | None:
     if "_PLAN" in stop.accepts and stop.kind in _STARTS | {""}:
         close = suggest(stop.word, LINES) if stop.kind == "NAME" else None
+        if stop.complete and (stop.planned or stop.word.lower() in _WORDS) and not (close and not _is_call(stop)):
+            return _word(stop)
         if close:
             return Answer(f"`{stop.word}` is not a line of a task file", close)
         return Answer("an expression without a line of its own", "write `plan` before it")
@@ -196,14 +229,22 @@ def _line(stop: Stop) -> Answer | None:
 
 def _unit(stop: Stop) -> Answer | None:
     numeric = re.fullmatch(r"[0-9]+", stop.before) is not None
-    if stop.kind == "NAME" and numeric:
+    if stop.kind in ("INT", "NUMBER") and stop.complete and "AT" in stop.accepts:
+        return Answer(f"`{stop.word}` without `@`", f"the duration of a subtask is written `@ {stop.word}`")
+    if stop.kind == "NAME" and numeric and not _is_call(stop):
         return Answer(f"unknown unit `{stop.word}`", "the units are mm cm m deg rad s steps %")
     if stop.kind in ("INT", "NUMBER") and "QUANTITY" in stop.accepts and stop.kind not in stop.accepts:
         return Answer("a unit is missing", f"write `{stop.word} steps`, or a time in seconds: `3.0s`")
     return None
 
 
+def _is_call(stop: Stop) -> bool:
+    return re.match(r"[A-Za-z_]\w*\s*\(", stop.rest) is not None
+
+
 def _call(stop: Stop) -> Answer | None:
+    if stop.accepts == {"LPAR"} and re.search(r"(?<!\w)each\s+\w+\s+in\s*$", stop.prior):
+        return Answer("the values of `each` stand in parentheses", "write `each x in (apple, drink): ...`")
     if stop.before == "group" and stop.accepts == {"LESSTHAN"}:
         return Answer(f"`<` is expected after `group`, found {_shown(stop)}", _GROUP)
     if stop.accepts == {"LPAR"} and re.fullmatch(r"[A-Za-z_]\w*", stop.before):
@@ -217,7 +258,7 @@ def _call(stop: Stop) -> Answer | None:
 
 
 def _word(stop: Stop) -> Answer | None:
-    if stop.kind == "NAME" and stop.complete:
+    if stop.kind == "NAME" and stop.complete and not _is_call(stop):
         close = stop.word.lower() if stop.word.lower() in _WORDS else None
         help_ = (
             f"did you mean `{close}`? words of the language are lower case"
@@ -226,6 +267,11 @@ def _word(stop: Stop) -> Answer | None:
         )
         return Answer(f"`{stop.word}` does not continue a condition", help_ or _JOIN)
     if stop.kind in _STARTS and stop.complete:
+        if stop.opener == "<":
+            help_ = "members of a group are separated by `;`; what must come in order is joined by `then`"
+            return Answer(f"`;` or `then` is missing before {_shown(stop)}", help_)
+        if stop.opener == "":
+            return Answer(f"`then` is missing before {_shown(stop)}", _JOIN)
         return Answer(f"something is missing before {_shown(stop)}", _JOIN)
     return None
 
@@ -245,11 +291,12 @@ def _missing(stop: Stop) -> Answer | None:
 def _anything(stop: Stop) -> Answer | None:
     names = sorted(_NAMES.get(each, f"`{each[1:].lower()}`") for each in stop.accepts)
     if len(names) == 1:
-        return Answer(f"{names[0]} is missing before {_shown(stop)}", None)
+        help_ = "write `at least 2 of (a, b, c)`" if "_OF" in stop.accepts else None
+        return Answer(f"{names[0]} is missing before {_shown(stop)}", help_)
     return Answer(f"{_shown(stop)} is not expected here", f"expected: {', '.join(names)}" if names else None)
 
 
 _RULES: tuple[Callable[[Stop], Answer | None], ...] = (
-    *(_string, _foreign, _comparison, _separator, _line, _unit, _call, _word, _missing),
+    *(_sign, _string, _hyphen, _foreign, _comparison, _separator, _line, _unit, _call, _word, _missing),
     _anything,
 )

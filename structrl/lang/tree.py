@@ -36,6 +36,13 @@ class Node:
                 yield from (member for member in value if isinstance(member, Node))
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it, in source order."""
+    yield node
+    for child in node.children():
+        yield from walk(child)
+
+
 # -- leaves -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Word(Node):

@@ -8,6 +8,7 @@ from typing import Any
 
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import Simulator
+from structrl.sims.registrations import registered
 
 BUILTIN = {"tabletop": "structrl.sims.tabletop:TabletopSimulator"}
 
@@ -20,15 +21,30 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 
 def simulator_class(name: str) -> type[Simulator]:
-    """The class of simulator `name`.
+    """The class of simulator `name`: one of structrl's own, or one made known by `structrl sims register`.
 
     Raises:
-        ValueError: there is no such simulator.
+        ValueError: there is no such simulator, or a registered one cannot be imported or is no `Simulator`.
     """
-    if name not in BUILTIN:
-        raise ValueError(f"unknown simulator '{name}'{hint(name, BUILTIN)}")
-    module, attribute = BUILTIN[name].split(":")
-    return getattr(import_module(module), attribute)
+    if name in BUILTIN:
+        module, attribute = BUILTIN[name].split(":")
+        return getattr(import_module(module), attribute)
+    own = registered()
+    if name not in own:
+        raise ValueError(f"unknown simulator '{name}'{hint(name, [*BUILTIN, *own])}")
+    module, attribute = own[name].module.split(":")
+    where = f"simulator '{name}' is registered as {own[name].module}"
+    try:
+        found = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that the user's module needs
+        raise ValueError(f"{where}, and there is no module '{error.name}': install it, or set PYTHONPATH") from None
+    except AttributeError:
+        raise ValueError(f"{where}, and the module has no '{attribute}'") from None
+    if not (isinstance(found, type) and issubclass(found, Simulator)):
+        raise ValueError(f"{where}, which is no class of structrl.sims.base.Simulator")
+    return found
 
 
 def known_arguments(name: str) -> list[str]:
@@ -40,7 +56,7 @@ def make_simulator(name: str, tasks: Sequence[TaskSpec], num_envs: int, **argume
     """Construct simulator `name` for `tasks` with `num_envs` environments.
 
     Args:
-        name: `tabletop`.
+        name: `tabletop`, or a registered one.
         tasks: the task specs, in the order of their row numbers.
         num_envs: E.
         arguments: keyword arguments of the simulator's constructor.

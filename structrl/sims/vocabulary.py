@@ -6,9 +6,13 @@ It is data beside the simulator, `structrl/sims/<sim>/vocabulary.json`, so that 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+from structrl.sims.registrations import registered
+from structrl.sims.vocabulary_check import sense, shape
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Predicate:
     """A test `measure op threshold [unit]` on entities.
 
     `args` are kinds of entities: "object", several "object|container", or "any". A `pulse` is true only in the step in
-    which it happens.
+    which it happens; the predicate that stays true from then on is `was_NAME`. `excludes` names predicates that are
+    never true of the same entities at the same time (said on one side, it counts for both).
     """
 
     name: str
@@ -36,6 +41,20 @@ class Predicate:
     unit: str = ""
     params: Mapping[str, Param] = field(default_factory=dict)
     pulse: bool = False
+    excludes: tuple[str, ...] = ()
+
+    def tests(self) -> list[str]:
+        """What is compared with what, and the keyword arguments that change it, a line each."""
+        lines = []
+        if self.op:
+            unit = "" if self.unit in ("", "1") else f" {self.unit}"
+            lines.append(f"{self.measure or 'measure'} {self.op} {self.threshold:g}{unit}")
+        for name, param in self.params.items():
+            unit = "" if param.unit == "1" else f" {param.unit}"
+            lines.append(f"{name}= sets the threshold (default {param.default:g}{unit})")
+        if self.excludes:
+            lines.append(f"never together with {', '.join(self.excludes)}")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -83,51 +102,80 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
     """Read the JSON text of a vocabulary.
 
     Raises:
-        ValueError: for unknown or missing keys, and for verbs that do not fit their predicate; names `path`.
+        ValueError: with everything that is wrong with it; names `path`.
     """
     try:
         data: dict[str, Any] = json.loads(text)
-        predicates = {name: _predicate(name, **given) for name, given in data.pop("predicates").items()}
-        verbs = {name: Verb(name, tuple(given.pop("args")), **given) for name, given in data.pop("verbs").items()}
-        scenes = {
-            scene: {entity: tuple(kinds) for entity, kinds in entities.items()}
-            for scene, entities in data.pop("scenes", {}).items()
-        }
-        vocabulary = Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, **data)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a vocabulary: {type(error).__name__}: {error}") from error
-    for verb in verbs.values():
-        meant = predicates.get(verb.predicate)
-        if meant is None:
-            raise ValueError(f"{path}: verb '{verb.name}' stands for the unknown predicate '{verb.predicate}'")
-        if len(meant.args) != len(verb.args):
-            raise ValueError(
-                f"{path}: verb '{verb.name}' has {len(verb.args)} arguments, '{meant.name}' {len(meant.args)}"
-            )
-        if verb.name in predicates and verb.name != verb.predicate:
-            raise ValueError(f"{path}: '{verb.name}' is a verb for '{verb.predicate}' and also a predicate")
-    return vocabulary
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if isinstance(data, dict):
+        data.setdefault("scenes", {})
+    problems = list(shape(data, Vocabulary, "")) or list(sense(data))
+    if problems:
+        raise ValueError(f"{path}: " + "\n  ".join(["", *problems] if problems[1:] else problems))
+    predicates = {name: _predicate(name, **given) for name, given in data.pop("predicates").items()}
+    verbs = {name: Verb(name, tuple(given.pop("args")), **given) for name, given in data.pop("verbs").items()}
+    scenes = {
+        scene: {entity: tuple(kinds) for entity, kinds in entities.items()}
+        for scene, entities in data.pop("scenes").items()
+    }
+    return Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, **data)
 
 
 def _predicate(name: str, **given: Any) -> Predicate:
     params = {param: Param(**each) for param, each in given.pop("params", {}).items()}
-    return Predicate(name, args=tuple(given.pop("args")), params=params, **given)
+    excludes = tuple(given.pop("excludes", ()))
+    return Predicate(name, args=tuple(given.pop("args")), params=params, excludes=excludes, **given)
+
+
+class UnknownSimulatorError(ValueError):
+    """There is no simulator of this name; says which there are."""
 
 
 def simulators() -> list[str]:
-    """Names of the simulators with a vocabulary."""
-    return sorted(each.name for each in files("structrl.sims").iterdir() if (each / "vocabulary.json").is_file())
+    """Names of the simulators with a vocabulary: structrl's own, and those that were registered.
+
+    Raises:
+        ValueError: if the user's list of registered simulators cannot be read.
+    """
+    return sorted({*_shipped(), *registered()})
 
 
 @cache
+def _shipped() -> frozenset[str]:
+    folders = files("structrl.sims").iterdir()
+    return frozenset(each.name for each in folders if (each / "vocabulary.json").is_file())
+
+
 def load_vocabulary(sim: str) -> Vocabulary:
-    """The vocabulary of a simulator.
+    """The vocabulary of a simulator. That of a registered one is read again when its file changes.
 
     Raises:
-        ValueError: for a simulator without one; says which there are.
+        UnknownSimulatorError: there is none of this name.
+        ValueError: the file of a registered one has mistakes or is gone, or the list of registered ones is broken.
     """
-    known = simulators()
+    if sim in _shipped():
+        return _load_shipped(sim)
+    known = registered()
     if sim not in known:
-        raise ValueError(f"no simulator '{sim}'; there are: {', '.join(known) or 'none'}")
+        raise UnknownSimulatorError(f"no simulator '{sim}'; there are: {', '.join(simulators()) or 'none'}")
+    path = Path(known[sim].vocabulary)
+    try:
+        words = _load_file(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        again = f"`structrl sims register {sim} ...` with the file's new place"
+        raise ValueError(f"{path}: {error.strerror}; it is the vocabulary of '{sim}': {again}") from None
+    if words.sim != sim:
+        raise ValueError(f"{path}: it is the vocabulary of '{words.sim}', and registered for '{sim}'")
+    return words
+
+
+@cache
+def _load_shipped(sim: str) -> Vocabulary:
     file = files("structrl.sims") / sim / "vocabulary.json"
     return parse_vocabulary(file.read_text(encoding="utf-8"), str(file))
+
+
+@lru_cache(maxsize=64)
+def _load_file(path: Path, changed: int) -> Vocabulary:
+    return parse_vocabulary(path.read_text(encoding="utf-8"), str(path))

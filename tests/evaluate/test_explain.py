@@ -1,53 +1,12 @@
 import dataclasses
-import subprocess
-import sys
 
 import pytest
 
 from structrl.evaluate.episodes import EpisodeWriter
-from structrl.evaluate.explain import describe_episode, describe_task, main, order_sentence
-from structrl.lang.spec import SubtaskSpec, TaskSpec
+from structrl.evaluate.explain import describe_episode
+from structrl.lang.explain import explain as main
 
 from .example import TASK, episode
-
-
-def plan(*prerequisites):
-    subtasks = tuple(SubtaskSpec("abcdefgh"[i], "x", (("atom", 0),), tuple(p)) for i, p in enumerate(prerequisites))
-    return TaskSpec("t", TASK.atoms, subtasks)
-
-
-@pytest.mark.parametrize(
-    ("task", "sentence"),
-    [
-        (plan([]), "Order: a."),
-        (plan([], [0], [0, 1]), "Order: a, then b, then c."),
-        (plan([], [], [0, 1]), "Order: a and b in any order, then c."),
-        (plan([1], [], [0, 1], [0, 1]), "Order: b, then a, then c and d in any order."),
-        # a then b, c then d, nothing across: no sequence of stages says that
-        (plan([], [0], [], [2]), "Partial order: each subtask says what must come before it."),
-    ],
-)
-def test_order_sentence(task, sentence):
-    assert order_sentence(task) == sentence
-
-
-def test_task_in_words():
-    words = describe_task(TASK, 20, {"closed": "the lid is shut"})
-    assert 'Instruction to the policy: "Pack the box, then close it."' in words
-    assert "at the latest" in words and "10 steps (0.5 s)" in words
-    assert "Order: apple_in and drink_in in any order, then close." in words
-    assert "2. drink_in: done when in(drink, box) and not grasped(drink)\n     It may come at any time.\n" in words
-    assert "It counts only after apple_in and drink_in.\n     Reference duration 2 steps (0.1 s)" in words
-    assert "Success, which ends the episode: in(apple, box) and in(drink, box) and closed(box)" in words
-    assert words.endswith("closed: the lid is shut.")
-
-
-def test_only_direct_prerequisites_are_named():
-    words = describe_task(plan([], [0], [0, 1]))
-    assert "1. a: done when x, that is in(apple, box)" in words  # as written, and as tested
-    assert "It counts only after b." in words
-    assert "after a and b" not in words
-
 
 #           in(apple) in(drink) grasped closed
 APPLE_IN = [-0.1, 1.0, 0.0, 1.5]
@@ -144,17 +103,6 @@ def test_newly():
 
 def test_failure():
     assert said([NOTHING, NOTHING], failed=True)[0].startswith("pack: ended by failure at step 1")
-
-
-def test_explaining_a_task_imports_no_torch():
-    code = (
-        "import sys; from structrl.cli import main; code = main(['explain', 'tabletop/pack_lunch']); "
-        "assert 'torch' not in sys.modules and 'h5py' not in sys.modules; sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("pack_lunch  (")
-    assert "add(apple, box), that is in(apple_1, box_1)" in done.stdout
 
 
 def test_command(tmp_path, capsys):

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structrl.evaluate.words import leaves, longest_run, need, shortfalls, steps_text, text, tree
+from structrl.evaluate.words import longest_run, need, shortfalls, steps_text
+from structrl.lang.programs import leaves, text, tree
 
 from .example import ATOMS, TESTS, episode
 

@@ -24,7 +24,7 @@ def test_reading():
     [
         (lambda data: data["verbs"]["add"].update(predicate="nope"), "'add' stands for the unknown predicate 'nope'"),
         (lambda data: data["verbs"]["add"].update(args=["object"]), "'add' has 1 arguments, 'in' 2"),
-        (lambda data: data["predicates"]["in"].update(colour="red"), "unexpected keyword argument 'colour'"),
+        (lambda data: data["predicates"]["in"].update(colour="red"), "predicates.in: unknown key 'colour'"),
         (lambda data: data.pop("control_hz"), "control_hz"),
         (lambda data: data["verbs"].update(open={**data["verbs"]["close"]}), "'open' is a verb for 'closed'"),
     ],
