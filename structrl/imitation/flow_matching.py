@@ -114,6 +114,16 @@ class FlowMatching(LightningModule):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.sft.factor(step, total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def on_train_start(self) -> None:
+        """The config's options count, also where a checkpoint brought back those of before."""
+        total = int(self.trainer.estimated_stepping_batches)
+        for config in self.trainer.lr_scheduler_configs:
+            schedule = cast(torch.optim.lr_scheduler.LambdaLR, config.scheduler)
+            schedule.base_lrs = [self.sft.lr] * len(schedule.base_lrs)
+            for group in schedule.optimizer.param_groups:
+                lr = self.sft.lr * self.sft.factor(schedule.last_epoch, total)
+                group.update(initial_lr=self.sft.lr, lr=lr, weight_decay=self.sft.weight_decay)
+
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Clip by norm, as `sft.clip` says."""
         self.clip_gradients(optimizer, gradient_clip_val=self.sft.clip, gradient_clip_algorithm="norm")

@@ -99,6 +99,12 @@ class PPO(pl.LightningModule):
             weight_decay=ppo.weight_decay,
         )
 
+    def _apply_optimizer_options(self) -> None:
+        """The config's options count, also where a checkpoint brought back those of before."""
+        ppo, optimizer = self.ppo, cast(Any, self.optimizers())
+        for group, lr in zip(optimizer.param_groups, (ppo.learning_rate, ppo.critic_learning_rate), strict=True):
+            group.update(lr=lr, eps=ppo.adam_eps, weight_decay=ppo.weight_decay)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the counter of environment steps."""
         checkpoint["structrl"] = {"env_steps": self.env_steps}
@@ -115,6 +121,7 @@ class PPO(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Evaluate the policy that training starts from, so that curves have their point at 0."""
+        self._apply_optimizer_options()
         if self.trainer.current_epoch == 0 and self._data.evaluate_episodes:
             self.validation_step(self._data.evaluate(), 0)
 

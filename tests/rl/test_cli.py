@@ -157,6 +157,17 @@ def test_resume_without_a_checkpoint_says_so_and_starts(config, capsys):
     assert "starting from the beginning" in capsys.readouterr().err
 
 
+def test_options_changed_on_resume_count(config):
+    run = config.parent / "run"
+    argv = ["--config", str(config), "--resume", "--data.evaluate_episodes=0"]
+    assert cli.fit([*argv, "--trainer.max_epochs=1"]) == 0
+    changed = {"learning_rate": 0.001, "critic_learning_rate": 0.002, "adam_eps": 0.003, "weight_decay": 0.004}
+    assert cli.fit([*argv, "--trainer.max_epochs=2", *(f"--model.ppo.{k}={v}" for k, v in changed.items())]) == 0
+    actor, critic = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"]
+    for group, lr in ((actor, 0.001), (critic, 0.002)):
+        assert (group["lr"], group["eps"], group["weight_decay"]) == (lr, 0.003, 0.004)
+
+
 def test_validate(whole, capsys):
     before = {p: p.stat().st_mtime_ns for p in whole.rglob("*")}
     assert cli.validate(["--config", str(whole / "config.yaml")]) == 0
