@@ -110,7 +110,16 @@ class PPO(pl.LightningModule):
         checkpoint["structrl"] = {"env_steps": self.env_steps}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back."""
+        """Take it back.
+
+        Raises:
+            ValueError: the checkpoint is not of such a run.
+        """
+        if "structrl" not in checkpoint:
+            raise ValueError(
+                "the checkpoint is not of a PPO run; weights of a supervised run go into model.warm_start, and "
+                "structrl evaluate runs their episodes"
+            )
         self.env_steps = checkpoint["structrl"]["env_steps"]
 
     def on_fit_start(self) -> None:
