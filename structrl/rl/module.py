@@ -156,7 +156,7 @@ class PPO(pl.LightningModule):
         steps = int(table["length"].sum())
         self.env_steps += steps
         self.write(
-            episode_metrics(table, self._data.plans)
+            self._episode_metrics(table)
             | losses
             | self._explained(chunks)
             | {f"time/{k}": v for k, v in seconds.items()}
@@ -172,7 +172,7 @@ class PPO(pl.LightningModule):
     def validation_step(self, episodes: Episodes, index: int) -> None:
         """Write what the evaluation episodes say, under `evaluate/`."""
         table = self.gather(episodes.table)
-        metrics = {f"evaluate/{k}": v for k, v in episode_metrics(table, self._data.plans).items()}
+        metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
         self.write(metrics | {"time/evaluate": sum(episodes.seconds.values())})
 
     # -- what the hooks use --------------------------------------------------------------------------------------------
@@ -198,6 +198,10 @@ class PPO(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(metrics, step=self.env_steps)
         self.trainer.callback_metrics.update({k: torch.tensor(float(v)) for k, v in metrics.items()})
+
+    def _episode_metrics(self, table: TensorDict) -> Metrics:
+        env = self._data.env
+        return episode_metrics(table, self._data.plans, env.chunk if env.reward.clock == "chunk" else 1)
 
     def _prepare(self, episodes: Episodes) -> tuple[TensorDict, Tensor, int]:
         """Inputs of the update, the numbers of this rank's chunks among all, and the number of all chunks."""
