@@ -209,6 +209,14 @@ def test_noise_of_a_row_does_not_depend_on_the_split(recorded, tmp_path, monkeyp
     assert ((time >= 0) & (time < 1)).all() and len(time.unique()) == 12
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("lr", 0.0), ("warmup", -1), ("final", 7.0), ("weight_decay", -0.1), ("clip", 0.0)]
+)
+def test_options_out_of_range(key, value):
+    with pytest.raises(ValueError, match=rf"sft\.{key} must be .*, not {value}"):
+        SFTOptions(**{key: value})
+
+
 def test_schedule():
     sft = SFTOptions(warmup=100, final=0.05)
     factor = [sft.factor(step, 3000) for step in range(3001)]
