@@ -182,7 +182,9 @@ def _validate(argv: list[str], signals: _Signals) -> None:
     if not Path(checkpoint).is_file():
         raise UsageError(f"--ckpt_path {checkpoint}: there is no such file")
     if not is_overridden("validation_step", cli.model):
-        raise UsageError(f"{type(cli.model).__name__} has no validation; use structrl evaluate --checkpoint {checkpoint}")
+        raise UsageError(
+            f"{type(cli.model).__name__} has no validation; use structrl evaluate --checkpoint {checkpoint}"
+        )
     if not getattr(cli.datamodule, "evaluate_episodes", 1):
         raise UsageError("data.evaluate_episodes is 0: there are no validation episodes to run")
     print(f"structrl validate: {checkpoint}", file=sys.stderr)

@@ -15,7 +15,8 @@ def load_actor(policy: ActorCritic, path: str) -> None:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: not a checkpoint, or cut off; weights are missing, left over or of another shape; the message names the first few.
+        ValueError: not a checkpoint, or cut off; weights are missing, left over or of another shape: the message names
+            the first few.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
