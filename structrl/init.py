@@ -111,6 +111,9 @@ def main(argv: list[str]) -> int:
     except (KeyError, FileNotFoundError) as error:
         print(f"structrl init: error: {error.args[0]}", file=sys.stderr)
         return 2
+    if args.dir.exists() and not args.dir.is_dir():
+        print(f"structrl init: error: {args.dir} is a file; choose another folder", file=sys.stderr)
+        return 1
     existing = [path for path in files if (args.dir / path).exists()]
     if existing:
         print(

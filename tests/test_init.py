@@ -56,6 +56,13 @@ def test_never_overwrites(shipped, capsys):
     assert not (shipped / "quickstart.yaml").exists()
 
 
+def test_the_folder_is_a_file(shipped, capsys):
+    shipped.write_text("mine")
+    assert init.main([str(shipped), "--config", "quickstart"]) == 1
+    assert "is a file; choose another folder" in capsys.readouterr().err
+    assert shipped.read_text() == "mine"
+
+
 def test_unknown_config_lists_what_there_is(shipped, capsys):
     assert init.main([str(shipped), "--config", "quikstart"]) == 2
     assert "no config 'quikstart'; there are: kit/bad, kit/sft, quickstart" in capsys.readouterr().err

@@ -51,7 +51,8 @@ def evaluate(
         episodes: per task.
         seed: of starts and initial noise.
         env_from: a config whose environment to act in, in place of the run's own.
-        num_envs: environments at once, in place of the config's; changes nothing else.
+        num_envs: environments at once, in place of the config's. Starts and noise stay the same, but floating error
+            does not, and contacts can amplify that to another outcome.
         save_episodes: an HDF5 file for all of them, to be explained.
         overwrite: whether that file may be replaced.
         progress: draw a bar.
@@ -134,8 +135,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--save-episodes", type=Path, metavar="FILE.h5", help="for structrl explain --episode")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --save-episodes if it exists")
     args = parser.parse_args(argv)
-    if args.episodes < 1 or (args.num_envs is not None and args.num_envs < 1):
-        parser.error("--episodes and --num-envs must be at least 1")
+    if args.episodes < 1 or (args.num_envs is not None and args.num_envs < 1) or args.seed < 0:
+        parser.error("--episodes and --num-envs must be at least 1, --seed at least 0")
+    if args.output is not None and args.output.is_dir():
+        parser.error(f"--output {args.output} is a folder; give the name of a file in it")
     torch.set_num_threads(1)  # small layers: more threads are many times slower
     try:
         before = None if args.compare is None else read_report(args.compare)  # complain before the episodes are run

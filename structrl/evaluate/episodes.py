@@ -129,10 +129,13 @@ class EpisodeWriter:
 
     Raises:
         FileExistsError: the file exists and `overwrite` is false.
+        IsADirectoryError: the path is a folder.
     """
 
     def __init__(self, path: str | Path, meta: dict[str, Any] | None = None, *, overwrite: bool = False) -> None:
         self.path = Path(path)
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder; give the name of a file in it")
         if self.path.exists() and not overwrite:
             raise FileExistsError(f"{self.path} exists; choose another name or pass --overwrite")
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,7 @@ def read_report(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"no result {path}; write one with structrl evaluate ... --output {path}")
     try:
         report = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a result of structrl evaluate: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ValueError(f"{path} is not a result of structrl evaluate (format {FORMAT})")

@@ -49,7 +49,10 @@ def read_config(path: Path) -> RunConfig:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no config {path}; give the config.yaml of a run folder, or a config of structrl fit")
-    data = yaml.safe_load(path.read_text())
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML: {error}") from None
     try:
         model, env = data["model"].get("init_args", {}), data["data"]["init_args"]["env"]
     except (KeyError, TypeError, AttributeError):

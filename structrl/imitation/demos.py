@@ -127,8 +127,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the starts and the slop (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     args = parser.parse_args(argv)
-    if args.episodes < 1 or args.num_envs < 1 or args.slop < 0:
-        parser.error("--episodes and --num-envs must be at least 1, --slop at least 0")
+    if args.episodes < 1 or args.num_envs < 1 or args.seed < 0 or not 0 <= args.slop < float("inf"):
+        parser.error("--episodes and --num-envs must be at least 1, --slop and --seed at least 0")
     torch.set_num_threads(1)  # simulation has the cores
     try:
         task = load_task(args.task)

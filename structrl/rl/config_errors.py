@@ -16,7 +16,7 @@ import yaml
 
 # Lines of jsonargparse that tell a user nothing: the union of "a module" and None, and the whole value once more.
 _NOISE = re.compile(r"Does not validate against any|Subtypes:|Errors:|Expected a <class 'NoneType'>|Given value")
-_UNKNOWN = re.compile(r"option '([^']+)'|Option '([^']+)'")
+_UNKNOWN = re.compile(r"option '([^']+)'|Option '([^']+)'|unrecognized arguments: --(?:[\w]+\.)*(\w+)")
 _OWN = ("config", "resume", "help", "print_config")
 
 
@@ -30,7 +30,7 @@ def explain(error: Exception, argv: list[str]) -> str:
     lines = [re.sub(r"\. Got value: Namespace\(.*", "", line) for line in lines if line and not _NOISE.search(line)]
     text = "\n  ".join(lines)
     if match := _UNKNOWN.search(text):
-        unknown, known = match[1] or match[2], known_keys(argv)
+        unknown, known = match[1] or match[2] or match[3], known_keys(argv)
         text += hint(unknown, known) or hint(unknown.split(".")[0], known)
     return text
 

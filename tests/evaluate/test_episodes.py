@@ -71,6 +71,11 @@ def test_never_overwrites_silently(tmp_path):
     assert len(EpisodeFile(path)) == 0
 
 
+def test_a_folder_is_refused_before_the_work(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        EpisodeWriter(tmp_path, overwrite=True)
+
+
 def test_unfinished_file(tmp_path):
     path = tmp_path / "a.h5"
     with pytest.raises(RuntimeError, match="stop"), EpisodeWriter(path) as out:

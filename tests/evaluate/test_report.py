@@ -89,7 +89,7 @@ def test_nothing_shared():
 def test_reading_results(tmp_path):
     with pytest.raises(FileNotFoundError, match="--output"):
         read_report(tmp_path / "none.json")
-    for text in ("{", "[]", '{"format": "x"}'):
-        (tmp_path / "bad.json").write_text(text)
+    for content in (b"{", b"[]", b'{"format": "x"}', b"\x89HDF\xff"):
+        (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(ValueError, match="not a result of structrl evaluate"):
             read_report(tmp_path / "bad.json")

@@ -131,3 +131,10 @@ def test_command(toy, tmp_path, capsys):
     assert main(arguments) == 1
     assert "exists; choose another name or pass --overwrite" in capsys.readouterr().err
     assert main([*arguments, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("argv", [["--seed=-1"], ["--slop=nan"], ["--slop=inf"]])
+def test_wrong_usage(argv, tmp_path):
+    with pytest.raises(SystemExit) as stop:
+        main(["climb", "--episodes", "1", "--out", str(tmp_path / "a.h5"), *argv])
+    assert stop.value.code == 2

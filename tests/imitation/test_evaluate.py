@@ -123,3 +123,19 @@ def test_shipped_config_builds_its_policy():
     config = read_config(folder("configs") / "tabletop" / "sft.yaml")
     assert config.env.tasks == ["tasks/tabletop/pack_lunch.task"]
     assert config.env.chunk == 8
+
+
+def test_a_config_that_is_no_yaml(tmp_path):
+    path = tmp_path / "config.yaml"
+    for content in (b"model: [", b"\x89HDF\xff"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"config\.yaml is no YAML"):
+            read_config(path)
+
+
+@pytest.mark.parametrize("argv", [["--seed=-3"], ["--output", "."]])
+def test_wrong_usage(run, argv, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--checkpoint", str(run), "--episodes", "2", *argv])
+    assert stop.value.code == 2
+    assert argv[0].split("=")[0] in capsys.readouterr().err

@@ -259,6 +259,7 @@ def test_mistakes_are_short_and_say_what_to_do(what, config, capsys):
     [
         (["--model.ppo.epoch=3"], 2, "unknown option '--model.ppo.epoch'; did you mean '--model.ppo.epochs'"),
         (["--model.warm_start=nowhere.ckpt"], 1, "warm start 'nowhere.ckpt' does not exist"),
+        (["--model.ppo.gama=0.9"], 2, "--ppo.gama=0.9; did you mean 'gamma'"),
         (["--resume", "nowhere"], 2, "no config.yaml"),
         (["--config", "nowhere.yaml"], 2, "nowhere.yaml"),
     ],
