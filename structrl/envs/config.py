@@ -25,6 +25,9 @@ class EnvConfig:
         chunk: H, environment steps per action chunk.
         sim: further arguments of the simulator, besides those in the task files.
         reward: options of the structured reward.
+
+    Raises:
+        ValueError: fewer than one environment, or than one step per chunk.
     """
 
     tasks: list[str]
@@ -32,6 +35,11 @@ class EnvConfig:
     chunk: int = 8
     sim: dict[str, Any] = field(default_factory=dict)
     reward: RewardOptions = field(default_factory=RewardOptions)
+
+    def __post_init__(self) -> None:
+        for key in ("num_envs", "chunk"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"env.{key} must be at least 1, not {getattr(self, key)}")
 
 
 def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv:

@@ -158,6 +158,8 @@ class DemoData(LightningDataModule):
             )
         self.env, self.demos, self.batch_size, self.steps_per_epoch = env, demos, batch_size, steps_per_epoch
         self.seed = int(os.environ.get("PL_GLOBAL_SEED", 0)) if seed is None else seed
+        if self.seed < 0:
+            raise ValueError(f"data.seed must be 0 or more, not {self.seed}")
 
     def setup(self, stage: str) -> None:
         """Read the demonstrations."""

@@ -34,6 +34,9 @@ class SFTOptions:
         final: learning rate at the end, as a fraction of the peak.
         weight_decay: of AdamW.
         clip: largest norm of the gradient.
+
+    Raises:
+        ValueError: for values out of range; the message names the key.
     """
 
     lr: float = 3e-3
@@ -41,6 +44,17 @@ class SFTOptions:
     final: float = 0.0
     weight_decay: float = 1e-4
     clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for key, holds, what in (
+            ("lr", self.lr > 0, "above 0"),
+            ("warmup", self.warmup >= 0, "0 or more"),
+            ("final", 0 <= self.final <= 1, "in [0, 1]"),
+            ("weight_decay", self.weight_decay >= 0, "0 or more"),
+            ("clip", self.clip > 0, "above 0"),
+        ):
+            if not holds:
+                raise ValueError(f"sft.{key} must be {what}, not {getattr(self, key)}")
 
     def factor(self, step: int, total: int) -> float:
         """Learning rate of optimiser step `step` of `total`, as a fraction of the peak."""
@@ -113,6 +127,16 @@ class FlowMatching(LightningModule):
         total = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.sft.factor(step, total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """The config's options count, also where a checkpoint brought back those of before."""
+        total = int(self.trainer.estimated_stepping_batches)
+        for config in self.trainer.lr_scheduler_configs:
+            schedule = cast(torch.optim.lr_scheduler.LambdaLR, config.scheduler)
+            schedule.base_lrs = [self.sft.lr] * len(schedule.base_lrs)
+            for group in schedule.optimizer.param_groups:
+                lr = self.sft.lr * self.sft.factor(schedule.last_epoch, total)
+                group.update(initial_lr=self.sft.lr, lr=lr, weight_decay=self.sft.weight_decay)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Clip by norm, as `sft.clip` says."""

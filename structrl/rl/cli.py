@@ -16,6 +16,7 @@ import yaml
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from structrl.rl.config_errors import UsageError, check_overrides, explain, spell_nulls
 from structrl.rl.progress import IterationBar
@@ -162,11 +163,15 @@ def _fit(argv: list[str], signals: _Signals) -> None:
         print(f"structrl fit: no checkpoint in {cli.folder} yet: starting from the beginning", file=sys.stderr)
     if cli.trainer.is_global_zero:
         _write_run_folder(cli, resume)
+    cli.trainer.ckpt_path = checkpoint  # an argument of `fit` would be unknown when the model is built
     try:
-        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
     except Preempted as name:
         command = f"structrl fit --resume {cli.folder}"
         print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
+    except SystemExit:  # how Lightning ends after Ctrl-C, without a word
+        print(f"structrl fit: interrupted; continue with: structrl fit --resume {cli.folder}", file=sys.stderr)
+        raise
 
 
 def _validate(argv: list[str], signals: _Signals) -> None:
@@ -174,9 +179,17 @@ def _validate(argv: list[str], signals: _Signals) -> None:
     checkpoint = cli.config.ckpt_path or newest_checkpoint(cli.folder)
     if checkpoint is None:
         raise UsageError(f"no checkpoint in {cli.folder}; give one with --ckpt_path FILE")
+    if not Path(checkpoint).is_file():
+        raise UsageError(f"--ckpt_path {checkpoint}: there is no such file")
+    if not is_overridden("validation_step", cli.model):
+        name = type(cli.model).__name__
+        raise UsageError(f"{name} has no validation; use structrl evaluate --checkpoint {checkpoint}")
+    if not getattr(cli.datamodule, "evaluate_episodes", 1):
+        raise UsageError("data.evaluate_episodes is 0: there are no validation episodes to run")
     print(f"structrl validate: {checkpoint}", file=sys.stderr)
     cli.trainer.logger = None  # the run's curves are the training's
-    cli.trainer.validate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True, verbose=False)
+    cli.trainer.ckpt_path = checkpoint  # an argument of `validate` would be unknown when the model is built
+    cli.trainer.validate(cli.model, datamodule=cli.datamodule, weights_only=True, verbose=False)
     for name, value in getattr(cli.model, "metrics", {}).items():
         print(f"{name:<60} {value:.6g}")
 
@@ -203,6 +216,7 @@ def _parse(argv: list[str], signals: _Signals) -> _StructrlCLI:
 
 def _take_resume(argv: list[str]) -> tuple[list[str], bool, Path | None]:
     """Remove `--resume [RUN]` from `argv`; whether it was there, and RUN."""
+    argv = [part for a in argv for part in (a.split("=", 1) if a.startswith("--resume=") else [a])]
     if "--resume" not in argv:
         return argv, False, None
     at = argv.index("--resume")

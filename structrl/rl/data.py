@@ -50,6 +50,8 @@ class RolloutData(pl.LightningDataModule):
         self.env = env
         self.episodes_per_iteration, self.evaluate_episodes = episodes_per_iteration, evaluate_episodes
         self.seed = int(os.environ.get("PL_GLOBAL_SEED", 0)) if seed is None else seed
+        if self.seed < 0:
+            raise ValueError(f"data.seed must be 0 or more, not {self.seed}")
 
     def make_environment(self) -> EnvBase:
         """The batch of environments of this rank."""

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 Metrics = dict[str, float]
 
 
-def episode_metrics(table: TensorDict, plans: "StackedPlans") -> Metrics:
+def episode_metrics(table: TensorDict, plans: "StackedPlans", tick: int = 1) -> Metrics:
     """Metrics of the table of `run_episodes`.
+
+    `tick`: environment steps per tick of the reward's clock, that is H with `clock: chunk`.
 
     Of each task: `task/<name>/success`, `return`, `length`, `failed`, and of each subtask
     `task/<name>/subtask/<label>/...`:
@@ -58,7 +60,7 @@ def episode_metrics(table: TensorDict, plans: "StackedPlans") -> Metrics:
                 metrics[f"{prefix}/step"] = _mean(mine["credited_at"][:, i][credited])
                 metrics[f"{prefix}/undone"] = _mean(mine["undone"][:, i][credited])
                 if not math.isnan(duration):
-                    metrics[f"{prefix}/pace"] = _mean(mine["interval"][:, i][credited]) / duration
+                    metrics[f"{prefix}/pace"] = _mean(mine["interval"][:, i][credited]) * tick / duration
     return metrics
 
 

@@ -99,12 +99,27 @@ class PPO(pl.LightningModule):
             weight_decay=ppo.weight_decay,
         )
 
+    def _apply_optimizer_options(self) -> None:
+        """The config's options count, also where a checkpoint brought back those of before."""
+        ppo, optimizer = self.ppo, cast(Any, self.optimizers())
+        for group, lr in zip(optimizer.param_groups, (ppo.learning_rate, ppo.critic_learning_rate), strict=True):
+            group.update(lr=lr, eps=ppo.adam_eps, weight_decay=ppo.weight_decay)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the counter of environment steps."""
         checkpoint["structrl"] = {"env_steps": self.env_steps}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back."""
+        """Take it back.
+
+        Raises:
+            ValueError: the checkpoint is not of such a run.
+        """
+        if "structrl" not in checkpoint:
+            raise ValueError(
+                "the checkpoint is not of a PPO run; weights of a supervised run go into model.warm_start, and "
+                "structrl evaluate runs their episodes"
+            )
         self.env_steps = checkpoint["structrl"]["env_steps"]
 
     def on_fit_start(self) -> None:
@@ -115,6 +130,7 @@ class PPO(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Evaluate the policy that training starts from, so that curves have their point at 0."""
+        self._apply_optimizer_options()
         if self.trainer.current_epoch == 0 and self._data.evaluate_episodes:
             self.validation_step(self._data.evaluate(), 0)
 
@@ -140,7 +156,7 @@ class PPO(pl.LightningModule):
         steps = int(table["length"].sum())
         self.env_steps += steps
         self.write(
-            episode_metrics(table, self._data.plans)
+            self._episode_metrics(table)
             | losses
             | self._explained(chunks)
             | {f"time/{k}": v for k, v in seconds.items()}
@@ -156,7 +172,7 @@ class PPO(pl.LightningModule):
     def validation_step(self, episodes: Episodes, index: int) -> None:
         """Write what the evaluation episodes say, under `evaluate/`."""
         table = self.gather(episodes.table)
-        metrics = {f"evaluate/{k}": v for k, v in episode_metrics(table, self._data.plans).items()}
+        metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
         self.write(metrics | {"time/evaluate": sum(episodes.seconds.values())})
 
     # -- what the hooks use --------------------------------------------------------------------------------------------
@@ -182,6 +198,10 @@ class PPO(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(metrics, step=self.env_steps)
         self.trainer.callback_metrics.update({k: torch.tensor(float(v)) for k, v in metrics.items()})
+
+    def _episode_metrics(self, table: TensorDict) -> Metrics:
+        env = self._data.env
+        return episode_metrics(table, self._data.plans, env.chunk if env.reward.clock == "chunk" else 1)
 
     def _prepare(self, episodes: Episodes) -> tuple[TensorDict, Tensor, int]:
         """Inputs of the update, the numbers of this rank's chunks among all, and the number of all chunks."""

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-_POSITIVE = ("learning_rate", "critic_learning_rate", "max_grad_norm", "epochs", "minibatches", "huber_delta")
+_POSITIVE = (
+    "learning_rate", "critic_learning_rate", "max_grad_norm", "epochs", "minibatches", "huber_delta", "log_ratio_clamp",
+    "adam_eps", "ratio_tolerance",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class PPOOptions:
     """
 
     gamma: float = 0.99
-    """Discount, in (0, 1]."""
+    """Discount, in [0, 1]."""
     gamma_per: Literal["chunk", "step"] = "chunk"
     """What `gamma` discounts: a whole chunk (as published), or each of its environment steps."""
     gae_lambda: float = 0.95
@@ -76,6 +79,10 @@ class PPOOptions:
         for key in ("clip_low", "clip_high"):
             require(key, getattr(self, key) > 0, "above 0")
         require("dual_clip", self.dual_clip is None or self.dual_clip > 1, "above 1 (or null)")
+        for key in ("value_clip", "target_kl"):
+            require(key, getattr(self, key) is None or getattr(self, key) > 0, "above 0 (or null)")
+        for key in ("value_weight", "weight_decay"):
+            require(key, getattr(self, key) >= 0, "0 or more")
         require("critic_warmup", self.critic_warmup >= 0, "0 or more")
         for key, choices in {
             "gamma_per": ("chunk", "step"),

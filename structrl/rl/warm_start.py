@@ -1,5 +1,6 @@
 """Weights of an earlier run as a beginning: everything but the critic, strictly."""
 
+import pickle
 from pathlib import Path
 
 import torch
@@ -14,13 +15,18 @@ def load_actor(policy: ActorCritic, path: str) -> None:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: weights are missing, left over or of another shape; the message names the first few.
+        ValueError: not a checkpoint, or cut off; weights are missing, left over or of another shape; the message names
+            the first few.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"warm start '{path}' does not exist; train it first (structrl fit --config ...) or set model.warm_start"
         )
-    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, TypeError) as error:
+        what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(f"'{path}' is no checkpoint of structrl, or was cut off ({what})") from None
     saved = {k.removeprefix("policy."): v for k, v in saved.items() if k.startswith("policy.")}
     own = policy.state_dict()
     actor, theirs = ({k: v for k, v in d.items() if "critic" not in k} for d in (own, saved))

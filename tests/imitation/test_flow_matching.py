@@ -174,6 +174,23 @@ def test_stopped_and_resumed_is_never_stopped(recorded, tmp_path):
         assert torch.equal(value, resumed.policy.state_dict()[name]), name
 
 
+def test_options_changed_on_resume_count(recorded, tmp_path):
+    train(recorded, tmp_path, 4)
+    trainer = Trainer(
+        max_epochs=6, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu", default_root_dir=tmp_path,
+    )  # fmt: skip
+    module = FlowMatching(
+        policy=lambda spec: CompactVLA(spec, width=32, depth=1),
+        sft=SFTOptions(lr=0.002, warmup=3, final=0.5, weight_decay=0.25),
+    )
+    seen = []
+    module.on_train_batch_start = lambda *_: seen.append(trainer.optimizers[0].param_groups[0]["lr"])
+    trainer.fit(module, datamodule=data(recorded), ckpt_path=str(tmp_path / "last.ckpt"))
+    assert seen == pytest.approx([0.002 * module.sft.factor(step, 30) for step in range(20, 30)])
+    assert trainer.optimizers[0].param_groups[0]["weight_decay"] == 0.25
+
+
 def test_noise_of_a_row_does_not_depend_on_the_split(recorded, tmp_path, monkeypatch):
     module, trainer = train(recorded, tmp_path, 1)
     seen = []
@@ -190,6 +207,14 @@ def test_noise_of_a_row_does_not_depend_on_the_split(recorded, tmp_path, monkeyp
     assert torch.equal(time[0::2], even_time) and torch.equal(time[1::2], odd_time)
     assert noise.shape == (12, 4, 2) and len(noise.unique()) == noise.numel()
     assert ((time >= 0) & (time < 1)).all() and len(time.unique()) == 12
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("lr", 0.0), ("warmup", -1), ("final", 7.0), ("weight_decay", -0.1), ("clip", 0.0)]
+)
+def test_options_out_of_range(key, value):
+    with pytest.raises(ValueError, match=rf"sft\.{key} must be .*, not {value}"):
+        SFTOptions(**{key: value})
 
 
 def test_schedule():

@@ -152,9 +152,46 @@ def test_preemption_in_the_middle_of_an_iteration(whole, config, monkeypatch):
     assert_same_run(whole, run)
 
 
+def test_resume_does_not_need_the_warm_start(config, capsys):
+    weights, run = config.parent / "warm.ckpt", config.parent / "run"
+    argv = ["--config", str(config), "--data.evaluate_episodes=0", f"--model.warm_start={weights}"]
+    assert cli.fit(["--config", str(config), "--trainer.max_epochs=1", "--trainer.default_root_dir", f"{run}0"]) == 0
+    weights.write_bytes(Path(f"{run}0/checkpoints/last.ckpt").read_bytes())
+    assert cli.fit([*argv, "--trainer.max_epochs=1"]) == 0
+    weights.unlink()
+    assert cli.fit([f"--resume={run}", "--trainer.max_epochs=2"]) == 0, capsys.readouterr().err
+    assert cli.validate(["--config", str(run / "config.yaml"), "--data.evaluate_episodes=2"]) == 0
+
+
+def test_ctrl_c_says_how_to_go_on(config, capsys, monkeypatch):
+    from tests.rl.toy_data import ToyData
+
+    def collect(self, iteration):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ToyData, "collect", collect)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as stop:
+        cli.fit(["--config", str(config)])
+    signal.signal(signal.SIGINT, before)  # Lightning ignores it from then on
+    assert stop.value.code == 1
+    assert f"continue with: structrl fit --resume {config.parent / 'run'}" in capsys.readouterr().err
+
+
 def test_resume_without_a_checkpoint_says_so_and_starts(config, capsys):
     assert cli.fit(["--config", str(config), "--resume", "--trainer.max_epochs=1"]) == 0
     assert "starting from the beginning" in capsys.readouterr().err
+
+
+def test_options_changed_on_resume_count(config):
+    run = config.parent / "run"
+    argv = ["--config", str(config), "--resume", "--data.evaluate_episodes=0"]
+    assert cli.fit([*argv, "--trainer.max_epochs=1"]) == 0
+    changed = {"learning_rate": 0.001, "critic_learning_rate": 0.002, "adam_eps": 0.003, "weight_decay": 0.004}
+    assert cli.fit([*argv, "--trainer.max_epochs=2", *(f"--model.ppo.{k}={v}" for k, v in changed.items())]) == 0
+    actor, critic = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"]
+    for group, lr in ((actor, 0.001), (critic, 0.002)):
+        assert (group["lr"], group["eps"], group["weight_decay"]) == (lr, 0.003, 0.004)
 
 
 def test_validate(whole, capsys):
@@ -165,6 +202,19 @@ def test_validate(whole, capsys):
     line = next(line for line in out.splitlines() if line.startswith("evaluate/task/chain/return"))
     assert float(line.split()[1]) == pytest.approx(last, rel=1e-4)
     assert {p: p.stat().st_mtime_ns for p in whole.rglob("*")} == before
+
+
+def test_mistakes_of_validate(whole, tmp_path, capsys):
+    argv = ["--config", str(whole / "config.yaml")]
+    supervised = tmp_path / "sft.ckpt"
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, supervised)
+    for more, code, wanted in (
+        (["--ckpt_path=nowhere.ckpt"], 2, "nowhere.ckpt: there is no such file"),
+        (["--data.evaluate_episodes=0"], 2, "data.evaluate_episodes is 0"),
+        ([f"--ckpt_path={supervised}"], 1, "not of a PPO run"),
+    ):
+        assert cli.validate([*argv, *more]) == code
+        assert wanted in capsys.readouterr().err
 
 
 MISTAKES = {
@@ -178,6 +228,10 @@ MISTAKES = {
     "a policy key": ("width", "widht", ["policy", "'widht'", "did you mean 'width'"]),
     "a top-level key": ("\ndata:", "\ndta:", ["'dta", "did you mean 'data'"]),
     "a value out of range": ("critic_warmup: 1", "critic_warmup: -1", ["ppo.critic_warmup must be 0 or more, not -1"]),
+    "a KL never reached": ("critic_warmup: 1", "target_kl: -1", ["ppo.target_kl must be above 0 (or null), not -1"]),
+    "a clip below 0": ("critic_warmup: 1", "value_clip: -1", ["ppo.value_clip must be above 0 (or null), not -1"]),
+    "a negative seed": ("num_envs: 4", "seed: -1", ["data.seed must be 0 or more, not -1"]),
+    "no environments": ("num_envs: 4", "num_envs: 0", ["env.num_envs must be at least 1, not 0"]),
     "a wrong type": ("critic_warmup: 1", "critic_warmup: some", ["ppo.critic_warmup", "int", "some"]),
     "a wrong class": ("module.PPO", "module.PPOO", ["module 'structrl.rl.module' has no attribute 'PPOO'"]),
     "no run folder": ("default_root_dir: RUN, ", "", ["set trainer.default_root_dir"]),

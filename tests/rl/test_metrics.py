@@ -1,14 +1,18 @@
 """Metrics of a hand-made table, and of a real run against sums over its chunks."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tensordict import TensorDict
 
 from structrl import keys
+from structrl.envs import EnvConfig
 from structrl.plan import stack_plans
+from structrl.rewards import RewardOptions
 from structrl.rl.metrics import episode_metrics, layout
+from structrl.rl.module import PPO
 from structrl.rl.rollout import run_episodes
 from structrl.seeding import Stream
 from structrl.sims.base import Start
@@ -77,6 +81,25 @@ def test_hand_made_table():
         "task/chain/subtask/s2/unpaid": 0,
     }
     assert metrics == pytest.approx(wanted)
+
+
+def test_pace_is_a_ratio_of_steps_whatever_the_clock():
+    """T of the table is in ticks of the reward's clock; T_d is in steps."""
+    chunked = table().clone()
+    chunked["interval"] /= 4
+    assert episode_metrics(chunked, PLANS, tick=4) == pytest.approx(episode_metrics(table(), PLANS))
+
+
+@pytest.mark.parametrize("clock", ["step", "chunk"])
+def test_pace_of_a_run(clock):
+    """The module knows which clock the environment's reward has."""
+    rewards = RewardOptions(clock=clock)
+    module = PPO()
+    module._trainer = SimpleNamespace(
+        datamodule=SimpleNamespace(plans=PLANS, env=EnvConfig(tasks=["toy"], chunk=4, reward=rewards))
+    )
+    pace = module._episode_metrics(table())["task/pair/subtask/s0/pace"]
+    assert pace == pytest.approx(0.8 if clock == "step" else 3.2)
 
 
 def test_a_task_without_episodes_has_no_metrics():

@@ -1,5 +1,7 @@
 """A warm start takes the actor, all of it, and nothing of the critic."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -44,6 +46,16 @@ def test_another_actor_is_refused(tmp_path):
         load_actor(make(1, width=24), path)
     with pytest.raises(ValueError, match=r"blocks\.2\..* is missing"):
         load_actor(make(1, width=24, depth=3), path)
+
+
+def test_a_file_that_is_no_checkpoint(tmp_path):
+    path = tmp_path / "a.ckpt"
+    whole = Path(save(make(0), tmp_path / "b.ckpt")).read_bytes()
+    torch.save({"weights": {}}, tmp_path / "c.ckpt")
+    for content in (b"", b"garbage", whole[:1000], (tmp_path / "c.ckpt").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.ckpt' is no checkpoint of structrl, or was cut off"):
+            load_actor(make(1), str(path))
 
 
 def test_no_such_file():
