@@ -1,7 +1,7 @@
 """Counter-based randomness: no generator state is ever saved.
 
 Every random number is drawn from `SeedSequence([seed, stream, iteration, episode, chunk, ...])` with *global* episode
-numbers, so that the number of ranks or environments, overlap and resuming change nothing (design section 6).
+numbers, so that the number of ranks or environments, overlap and resuming change nothing.
 """
 
 import enum
