@@ -20,6 +20,7 @@ from structrl.envs import EnvConfig, make_env
 from structrl.evaluate.episodes import Episode, EpisodeFile, EpisodeFileError
 from structrl.lang.spec import TaskSpec
 from structrl.policies.protocol import VLASpec, env_spec
+from structrl.rl.data import identity
 from structrl.seeding import Stream, generator
 
 
@@ -118,11 +119,6 @@ class _Steps(IterableDataset):
         epoch = 0 if trainer is None else trainer.current_epoch
         for i in range(len(self)):
             yield self.data.step_batch(epoch * len(self) + i)
-
-
-def identity(batch: TensorDict) -> TensorDict:
-    """A collate function for batches that are complete already."""
-    return batch
 
 
 class DemoData(LightningDataModule):
