@@ -4,11 +4,14 @@ Shapes: B chunks of a minibatch. `valid` marks real rows; rows that only pad a r
 in nothing: they are zeroed *before* every exp, since inf * 0 is NaN in the backward pass.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
+
+from structrl.rl.advantages import moments
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,15 @@ def value_loss(
     return loss
 
 
-def explained_variance(value: Tensor, target: Tensor) -> Tensor:
-    """1 - Var(target - value) / Var(target): 1 perfect, 0 no better than a constant; NaN for constant targets."""
-    variance = target.var(unbiased=False)
-    return torch.where(variance > 0, 1 - (target - value).var(unbiased=False) / variance, torch.nan)
+def explained_variance(value: Tensor, target: Tensor, total: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+    """1 - Var(target - value) / Var(target): 1 perfect, 0 no better than a constant; NaN for constant targets.
+
+    `total` sums a tensor over ranks; by default there is one rank.
+    """
+    everything = torch.ones_like(target, dtype=torch.bool)
+    both = total(torch.stack([moments(x, everything) for x in (target - value, target)]))
+    error_variance, variance = both[:, 2] / both[:, 0] - (both[:, 1] / both[:, 0]).square()
+    return torch.where(variance > 0, 1 - error_variance / variance, torch.nan)
 
 
 def episode_weights(length_B: Tensor, horizon_B: Tensor, chunk: int) -> Tensor:

@@ -30,6 +30,7 @@ from structrl.rl.batch import (
     number_chunks,
     select_inputs,
 )
+from structrl.rl.losses import explained_variance
 from structrl.rl.metrics import Metrics, episode_metrics, layout
 from structrl.rl.options import PPOOptions
 from structrl.rl.rollout import Episodes
@@ -239,8 +240,5 @@ class PPO(pl.LightningModule):
 
     def _explained(self, chunks: TensorDict) -> Metrics:
         """Share of the returns' variance that the values of the rollout explained, over all ranks."""
-        target, everything = chunks[VALUE_TARGET], torch.ones(len(chunks), dtype=torch.bool)
-        error = target - chunks[keys.VALUE].squeeze(-1)
-        both = self.sum(torch.stack([moments(x, everything) for x in (error, target)])).cpu()
-        error_variance, variance = both[:, 2] / both[:, 0] - (both[:, 1] / both[:, 0]).square()
-        return {"losses/explained_variance": (1 - error_variance / variance).item()} if variance > 0 else {}
+        explained = explained_variance(chunks[keys.VALUE].squeeze(-1), chunks[VALUE_TARGET], self.sum)
+        return {} if explained.isnan() else {"losses/explained_variance": explained.item()}
