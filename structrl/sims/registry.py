@@ -1,23 +1,16 @@
 """Simulators by name. Modules are imported on first use (torch-free)."""
 
-import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from structrl.hints import hint
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import Simulator
 from structrl.sims.registrations import registered
 
 BUILTIN = {"tabletop": "structrl.sims.tabletop:TabletopSimulator"}
-
-
-def hint(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or the list of what exists."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; one of: {', '.join(known) or '(none)'}"
 
 
 def simulator_class(name: str) -> type[Simulator]:
