@@ -48,6 +48,10 @@ class Report:
         """Add one that does not stop the task."""
         self.error(code, message, span, help_, "warning")
 
+    def note(self, code: str, message: str, span: Span, help_: str | None = None) -> None:
+        """Add one that says what was not checked."""
+        self.error(code, message, span, help_, "note")
+
     @property
     def failed(self) -> bool:
         """Whether there is an error."""
