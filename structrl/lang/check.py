@@ -162,7 +162,7 @@ def _defines(document: Document, scope: Scope) -> None:
                 _free(param, params, report)
                 params.add(param.text)
             scope.defines.setdefault(item.name.text, item)
-    for node in walk(document):
+    for node in document.nodes:
         match node:
             case tree.Each(variable=word):
                 _free(word, (), report)
@@ -204,8 +204,7 @@ def _reaches_itself(name: str, uses: Mapping[str, set[str]]) -> bool:
 
 def _unused_defines(document: Document, lowering: Lowering) -> None:
     """Definitions that the plan does not use are checked all the same, with unknown arguments."""
-    nodes = (node for item in document.items for node in walk(item))
-    called = {node.name.text for node in nodes if isinstance(node, Call)}
+    called = {node.name.text for node in document.nodes if isinstance(node, Call)}
     aside = Lowering(lowering.scope)
     for define in lowering.scope.defines.values():
         if define.name.text not in called:

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import listing
 from structrl.lang.logic import Claim, Logic
 from structrl.lang.lower import BROKEN, Lowering
+from structrl.lang.order import direct_prerequisites
 from structrl.lang.programs import Node, text
 from structrl.lang.programs import tree as tree_of
 from structrl.lang.spec import AtomSpec, Program, SubtaskSpec
@@ -70,14 +72,12 @@ def _never(
 
 
 def _unused(document: Document, lowering: Lowering) -> None:
-    nodes = [node for item in document.items for node in tree.walk(item)]
-    named = (node for item in nodes if not isinstance(item, tree.Let) for node in item.children())
-    words = {node.text for node in named if isinstance(node, tree.Word)}
+    words = Counter(node.text for node in document.nodes if isinstance(node, tree.Word))
     for item in document.items:
-        if isinstance(item, tree.Let) and item.name.text not in words:
+        if isinstance(item, tree.Let) and words[item.name.text] == 1:  # there
             help_ = "leave it out, or use it in place of the simulator's name"
             lowering.report.warning("T025", f"`{item.name.text}` is never used", item.name.span, help_)
-    called = {node.name.text for node in nodes if isinstance(node, tree.Call)}
+    called = {node.name.text for node in document.nodes if isinstance(node, tree.Call)}
     for item in document.items:
         if isinstance(item, tree.Define) and item.name.text not in called:
             example = f"{item.name.text}({', '.join(param.text for param in item.params)})"
@@ -114,9 +114,9 @@ class _Plan:
         self.words = _words(lowering)
         self.spans = [each.source.span for each in lowering.subtasks]
         self.conditions = [tree_of(each.program) for each in subtasks]
-        before = [set(each.prerequisites) for each in subtasks]
-        self.direct = [mine - {k for j in mine for k in before[j]} for mine in before]
-        self.last = [i for i in range(len(subtasks)) if not any(i in mine for mine in before)]
+        before = [frozenset(each.prerequisites) for each in subtasks]
+        self.direct = direct_prerequisites(before)
+        self.last = sorted(set(range(len(subtasks))).difference(*before))
         self.told: set[int] = set()  # subtasks with a finding about how they end
         vocabulary = lowering.scope.vocabulary
         self.own = "" if own_line or vocabulary is None else f"{vocabulary.sim}'s own check of success"

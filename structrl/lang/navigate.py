@@ -229,7 +229,7 @@ def proposals(text: str, offset: int) -> list[Proposal]:
     if last == "_SIM":
         return [Proposal(name, "simulator", "") for name in _simulators()]
     setting = re.search(rf"\bsim\s+{_NAME}\s*\(([^()]*?)({_NAME})\s*=\s*$", before[:start])
-    if setting and about.vocabulary and setting[2] in about.vocabulary.scene_args:
+    if setting:
         return _scenes(about.vocabulary, setting[1], setting[2], quoted is not None)
     if quoted:
         return [Proposal(*each) for each in _entities(about)] if "STRING" in accepts else []
@@ -246,10 +246,15 @@ def proposals(text: str, offset: int) -> list[Proposal]:
     return found
 
 
-def _scenes(vocabulary: Vocabulary, before: str, name: str, quoted: bool) -> list[Proposal]:
-    """What an argument may be that says which scene it is; `before`: the arguments before it."""
-    values = _scene_values(vocabulary, before)[: vocabulary.scene_args.index(name)]
-    found = []
+def _scenes(vocabulary: Vocabulary | None, before: str, name: str, quoted: bool) -> list[Proposal]:
+    """What an argument of the simulator may be if it says which scene it is; `before`: the arguments before it."""
+    if vocabulary is None or name not in vocabulary.scene_args:
+        return []
+    place = vocabulary.scene_args.index(name)
+    values = _scene_values(vocabulary, before)[:place]
+    found: list[Proposal] = []
+    if len(values) < place:
+        return found
     for value in next_values(vocabulary, values):
         title = vocabulary.title("/".join([*values, value]))
         found.append(Proposal(value if quoted or value.isdigit() else f'"{value}"', "scene", title))

@@ -103,7 +103,7 @@ def test_completion_of_arguments_and_names():
     assert words("sim tabletop(scene=|") == {'"lunch"'} and words('sim tabletop(scene="|') == {"lunch"}
     assert '"libero_10"' in words("sim libero(suite=|") and len(words("sim libero(suite=|")) == 5
     assert words('sim libero(suite="libero_10", task=|') == set("0123456789")
-    assert words("sim libero(task=|") == set(), "which tasks there are depends on the suite"
+    assert words("sim libero(task=|", "scene") == set(), "which tasks there are depends on the suite"
     assert words("sim libero(horizon=|") == set()
     assert "moka_pot_2" in words('sim libero(suite="libero_10", task=8) plan grasp(|', "entity")
     assert "moka_pot_2" not in words('sim libero(suite="libero_10", task=0) plan grasp(|', "entity")
