@@ -59,7 +59,9 @@ def test_a_server_that_does_not_start_is_said():
 
 def test_what_the_manifest_names_exists():
     contributed = PACKAGE["contributes"]
-    files = [each["configuration"] for each in contributed["languages"]] + [each["path"] for each in contributed["grammars"]]
+    files = [each["configuration"] for each in contributed["languages"]] + [
+        each["path"] for each in contributed["grammars"]
+    ]
     assert all((FOLDER / file).is_file() for file in [PACKAGE["main"], *files])
     assert set(contributed["configuration"]["properties"]) == {"structrl.command"}
     assert PACKAGE["activationEvents"] == [f"onLanguage:{contributed['languages'][0]['id']}"]
