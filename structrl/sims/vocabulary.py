@@ -96,6 +96,11 @@ class Vocabulary:
         known = self.manifest.scenes if self.manifest else {}
         return known[scene].title if scene in known else ""
 
+    def scene(self, sim_args: Mapping[str, object]) -> str | None:
+        """The key of the scene that the simulator's arguments name, None where it is not among `scenes`."""
+        key = "/".join(str(sim_args.get(name)) for name in self.scene_args)
+        return key if key in self.scenes else None
+
     def success(self, scene: str | None) -> str:
         """The simulator's own check in a scene as a condition of the task language, "" where that is not known."""
         known = self.manifest.scenes if self.manifest else {}

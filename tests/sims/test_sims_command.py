@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -213,7 +214,9 @@ def test_registering_imports_no_simulator(home):
 
 
 def test_the_example_of_the_documentation(home, capsys):
-    text = (ROOT / "docs" / "own_simulators.md").read_text().split("```json\n")[1].split("```")[0]
-    Path("words.json").write_text(text)
-    assert register(home) == 0 and main(["check", "point.task"]) == 0
+    words, manifest = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "own_simulators.md").read_text(), re.DOTALL)
+    Path("words.json").write_text(words)
+    Path("manifest.json").write_text(manifest)
+    Path("shaft.task").write_text(TASK.replace("plane", "shaft"))
+    assert register(home) == 0 and main(["check", "point.task", "shaft.task"]) == 0
     assert main(["vocabulary", "point"]) == 0 and "[pulse]" in capsys.readouterr().out
