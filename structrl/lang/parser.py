@@ -92,17 +92,20 @@ def parse(text: str, path: str = "<string>") -> Parsed:
 
 def _all_errors(text: str, first: Diagnostic) -> list[Diagnostic]:
     """The first error, and those behind it that are found once the place of each before is blanked."""
-    found, rest = [first], recovery.skip(text, first)
+    found, rest, whole = [first], recovery.skip(text, first), False
     while rest is not None and len(found) < min(recovery.MAX_ERRORS, recovery.MAX_WORK // len(text)):
         try:
             grammar().parse(rest)
             break
         except UnexpectedInput as error:
             following = explain(rest, error)
-        if following.span.start <= found[-1].span.start:
-            break  # not independent of the one before
-        found.append(following)
-        rest = recovery.skip(rest, following)
+        if following.span.start > found[-1].span.start:
+            found.append(following)
+            rest, whole = recovery.skip(rest, following), False
+        elif whole:
+            break
+        else:  # not independent of the one before: more of that has to go
+            rest, whole = recovery.skip(rest, found[-1], whole=True), True
     return found
 
 

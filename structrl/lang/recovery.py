@@ -18,8 +18,8 @@ _MEMBER = "a()"
 _ENDS = re.compile(r"(?<![A-Za-z0-9_])(?:then(?![A-Za-z0-9_])|group\s*<)|;|(?<![-=])>")
 
 
-def skip(text: str, found: Diagnostic) -> str | None:
-    """The text without what `found` is in; None where it cannot be told from the rest."""
+def skip(text: str, found: Diagnostic, whole: bool = False) -> str | None:
+    """The text without what `found` is in (`whole`: without its line); None where that cannot be told from the rest."""
     code = code_only(text)
     offset = min(found.span.start, len(code.rstrip()) - 1)
     starts = [match.start(1) for match in _STARTS.finditer(code)]
@@ -27,7 +27,7 @@ def skip(text: str, found: Diagnostic) -> str | None:
     begin = max((start for start in starts if start < offset), default=0)
     end = min((start for start in starts if start > begin), default=len(code))
     line, bare = code[begin:end], not starts
-    if bare or line.startswith("plan"):
+    if not whole and (bare or line.startswith("plan")):
         member = _member(line, offset - begin)
         if member is not None:
             start, stop = begin + member[0], begin + member[1]

@@ -96,6 +96,7 @@ def test_lines_of_a_file(lines):
         ("// note\nplan a(x)\n", 1),
         ("plan group { a(x); b(y) } then c(z)\n", 1),
         ("a(x) then", 1),
+        ("plan a(x) then\nfail d w\n", 2),
         ("then then then", 1),
         ("", 0),
         (" then ".join(["a x"] * 30), MAX_ERRORS),
