@@ -92,19 +92,79 @@ def convert(text: str, path: str = "<string>") -> str:
     problem = read(text)
     if problem.head != "define":
         raise BddlError(f"line {problem.line}: not a BDDL problem: it should begin with `(define (problem ...)`")
-    goals = list(dict.fromkeys(_goal(_section(problem, ":goal"))))
+    wanted = goals(problem)
     stem = PurePath(path).stem
     domain = _words(_section(problem, "problem"))
     lines = [f"# From {' '.join(PurePath(path).name.split())}, problem {domain}."]
-    if len(goals) > 1:
+    if len(wanted) > 1:
         lines.append("# BDDL has no order, so all goals form one group: write `then` between those that have one.")
     lines.append(f"task {_task_name(stem)}")
     language = _section(problem, ":language", required=False)
     if language is not None:
         lines.append(f"command {show(tree.Text(_words(language)))}")
     lines.append("sim libero")
-    lines.append(f"plan {show(tree.Group(tuple(goals)) if len(goals) > 1 else goals[0])}")
+    lines.append(f"plan {show(tree.Group(tuple(wanted)) if len(wanted) > 1 else wanted[0])}")
     return format_source("\n".join(lines), f"{path} (converted)")
+
+
+def goals(problem: List) -> list[tree.Call]:
+    """The predicates of a problem's goal, in structrl's words, each once.
+
+    Raises:
+        BddlError: for a goal that is not a conjunction of predicates on names.
+    """
+    return list(dict.fromkeys(_goal(_section(problem, ":goal"))))
+
+
+# What LIBERO builds of a problem, found out once by asking its environments (all 130 tasks of five suites).
+_ARENA = ("floor", "table", "kitchen_table", "living_room_table", "study_table", "coffee_table")  # part of the room
+_OPENABLE = ("microwave", "white_cabinet", "wooden_cabinet", "short_cabinet", "short_fridge")
+_DRAWERS = ("top_region", "middle_region", "bottom_region")  # of a cabinet; its other regions do not move
+_SWITCH = ("flat_stove",)
+
+
+def entities(problem: List) -> dict[str, tuple[str, ...]]:
+    """What tasks may name in a LIBERO problem, with kinds: thing, object, fixture, region, place, openable, switch.
+
+    The room itself is none; a region is, if it belongs to the room, to an object or to a fixture of the problem.
+    `place` is what things can be `on`, `region` what they can be `in`.
+
+    Raises:
+        BddlError: for a section that is not as LIBERO writes it.
+    """
+    categories = {**_typed(problem, ":fixtures"), **_typed(problem, ":objects")}
+    objects = _typed(problem, ":objects").keys()
+    found: dict[str, tuple[str, ...]] = {}
+    for name, category in categories.items():
+        if category not in _ARENA:
+            more = ("openable",) * (category in _OPENABLE) + ("switch",) * (category in _SWITCH)
+            found[name] = ("object" if name in objects else "fixture", "place", *more, "thing")
+    regions = _section(problem, ":regions", required=False)
+    for region in regions.members[1:] if regions else ():
+        if isinstance(region, Atom) or not region.members or not isinstance(first := region.members[0], Atom):
+            raise BddlError(f"line {region.line}: `(name (:target ...) ...)` is expected in `(:regions ...)`")
+        target = _words(_section(region, ":target"))
+        category = categories.get(target.lower(), "")
+        if category:
+            drawer = category.endswith("_cabinet") and first.text in _DRAWERS
+            more = ("openable",) * (drawer and category in _OPENABLE)
+            found[f"{target}_{first.text}".lower()] = ("place", "region", *more, "thing")
+    return found
+
+
+def _typed(problem: List, head: str) -> dict[str, str]:
+    """`a b - kind c - kind` as name -> kind, in lower case."""
+    found: dict[str, str] = {}
+    section = _section(problem, head, required=False)
+    words = _words(section).lower().split() if section else []
+    names: list[str] = []
+    for i, word in enumerate(words):
+        if i and words[i - 1] == "-":
+            found.update(dict.fromkeys(names, word))
+            names = []
+        elif word != "-":
+            names.append(word)
+    return found
 
 
 def _section(problem: List, head: str, required: bool = True) -> List:

@@ -1,10 +1,10 @@
 """One kind of message for everything that can be wrong with a task file, and its three output formats."""
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from structrl.hints import closest
 from structrl.lang.tree import Span
 
 # Codes are stable: they may be searched for, and are listed in grammar/README.md.
@@ -72,9 +72,8 @@ class TaskError(ValueError):
 
 def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The question "did you mean `apple`?" for the closest of `known`, None if nothing is close."""
-    names = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=cutoff)
-    return f"did you mean `{names[close[0]]}`?" if close else None
+    close = closest(word, known, cutoff)
+    return f"did you mean `{close}`?" if close else None
 
 
 def listing(known: Iterable[str], limit: int = 12) -> str:

@@ -25,7 +25,7 @@ from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Start
 from structrl.sims.process import WorkerFault, WorkerProcess
 from structrl.sims.runner import ChunkResult, InvalidStartError, check_actions, check_starts
-from structrl.sims.wire import Arrays, Layout
+from structrl.sims.wire import Layout
 
 log = logging.getLogger(__name__)
 STRIKES = 3  # failures of one worker without a chunk between them that stop the run
@@ -39,7 +39,7 @@ class PoolError(RuntimeError):
     """Workers cannot be started, or fail too often to go on; says what the last one said."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RemoteSimulator:
     """What is known here of a simulator in workers, see `structrl.sims.base.Simulator`; `versions` of its Python."""
 
@@ -123,7 +123,7 @@ class Pool:
         self._make_arrays(opened[0])
 
     def _make_arrays(self, sim: RemoteSimulator) -> None:
-        E, H, (N, atoms) = sim.num_envs, self.chunk, self._sizes
+        E, (N, atoms) = sim.num_envs, self._sizes
         self.t, self.task = np.zeros((2, E), np.int64)
         self.success, self.failed, self.unstable, self.dropped, self._lost = np.zeros((5, E), bool)
         self.truncated = np.ones(E, bool)  # nothing runs before its first reset
@@ -211,8 +211,8 @@ class Pool:
                     faults[w] = fault
                     if fault.kind == InvalidStartError.__name__:
                         raise InvalidStartError(fault.message) from None
-            for w, fault in faults.items():
-                self._replace(w, fault)
+            for w, failed in faults.items():
+                self._replace(w, failed)
         except BaseException:
             self._finalizer()
             raise

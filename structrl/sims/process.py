@@ -1,5 +1,6 @@
 """Starts and ends the processes of workers, and talks to them (torch-free)."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -18,8 +19,8 @@ from structrl.sims.wire import PROTOCOL, Arrays, Layout, ProtocolError, SharedAr
 OUTPUT_KEPT = 1 << 20  # bytes of a worker's output before the old ones are thrown away
 OUTPUT_SHOWN = 4000  # characters of it in a diagnosis
 
-# Makes structrl importable, and nothing else of the trainer's: its site-packages would bring the wrong MuJoCo. No folder
-# with a link is needed, which a killed trainer would leave behind.
+# Makes structrl importable, and nothing else of the trainer's: its site-packages would bring the wrong MuJoCo. There is
+# no folder with a link to it, which a killed trainer would leave behind.
 _BOOT = """
 import sys, importlib.util
 if sys.path[:1] == [""]: del sys.path[0]
@@ -136,7 +137,9 @@ class WorkerProcess:
         answer, arrays = self._receive(deadline)
         error = answer.get("error")
         if error is not None:
-            text = {k: str(error.get(k, "")) for k in ("kind", "message", "traceback")} if _is_map(error) else {}
+            text = (
+                {k: str(error.get(k, "")) for k in ("kind", "message", "traceback")} if isinstance(error, dict) else {}
+            )
             raise self.fault(f"raised {text.get('kind')}: {text.get('message')}", **text)
         return answer, arrays
 
@@ -176,10 +179,8 @@ class WorkerProcess:
         if self._ended:
             return
         self._ended = True
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
         self._sock.close()
 
@@ -187,13 +188,11 @@ class WorkerProcess:
         """Let it close its simulator; end it if that takes longer."""
         if self._ended:
             return
-        try:
+        with contextlib.suppress(WorkerFault, subprocess.TimeoutExpired):
             deadline = time.monotonic() + seconds
             self.request("close", deadline)
             self._receive(deadline)
             self.process.wait(max(deadline - time.monotonic(), 0))
-        except (WorkerFault, subprocess.TimeoutExpired):
-            pass
         self.kill()
 
 
@@ -204,7 +203,7 @@ def check_hello(answer: Mapping[str, Any]) -> dict[str, str]:
         WorkerFault: it is of another structrl or protocol.
     """
     versions = answer.get("versions")
-    if not _is_map(versions) or not all(isinstance(v, str) for v in versions.values()):
+    if not isinstance(versions, dict) or not all(isinstance(v, str) for v in versions.values()):
         raise WorkerFault(f"the first message of the worker is none of structrl's: {str(answer)[:200]}")
     ours = {"protocol": PROTOCOL, "structrl": structrl.__version__}
     theirs = {"protocol": answer.get("protocol"), "structrl": versions.get("structrl")}
@@ -212,8 +211,3 @@ def check_hello(answer: Mapping[str, Any]) -> dict[str, str]:
         if theirs[what] != mine:
             raise WorkerFault(f"the worker has {what} {theirs[what]}, the trainer {mine}; install the same structrl")
     return dict(versions)
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)
-

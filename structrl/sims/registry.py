@@ -1,24 +1,23 @@
-"""Simulators by name. Modules are imported on first use (torch-free)."""
+"""Simulators by name. Modules are imported on first use (torch-free).
 
-import difflib
+`structrl.sims.installed` says which of them need a Python of their own.
+"""
+
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from structrl.hints import hint
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import Simulator
 from structrl.sims.registrations import registered
 
-BUILTIN = {"tabletop": "structrl.sims.tabletop:TabletopSimulator"}
-
-
-def hint(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or the list of what exists."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; one of: {', '.join(known) or '(none)'}"
+BUILTIN = {
+    "libero": "structrl.sims.libero:LiberoSimulator",
+    "tabletop": "structrl.sims.tabletop:TabletopSimulator",
+}
 
 
 def target_of(name: str) -> str:
@@ -49,7 +48,7 @@ def load_class(name: str, target: str) -> type[Simulator]:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # something that the user's module needs
         raise ValueError(
-            f"{where}, and {sys.executable} finds no module '{error.name}': install it there, or set PYTHONPATH"
+            f"{where}, and there is no module '{error.name}': install it for {sys.executable}, or set PYTHONPATH"
         ) from None
     except AttributeError:
         raise ValueError(f"{where}, and the module has no '{attribute}'") from None

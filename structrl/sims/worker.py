@@ -4,6 +4,7 @@ Started by `structrl.sims.process`. It says who it is, then answers one message 
 observations pass through shared memory. When the trainer is gone, so is the worker, whatever it is doing.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import faulthandler
@@ -117,10 +118,8 @@ class Worker:
 def hello() -> dict[str, Any]:
     """Who this is: what must agree (`structrl`, `protocol`) and what is worth knowing."""
     versions = {"structrl": structrl.__version__, "python": platform.python_version(), "numpy": np.__version__}
-    try:
+    with contextlib.suppress(metadata.PackageNotFoundError):  # not every simulator has it
         versions["mujoco"] = metadata.version("mujoco")
-    except metadata.PackageNotFoundError:
-        pass  # not every simulator has it
     return {"protocol": PROTOCOL, "pid": os.getpid(), "versions": versions}
 
 
@@ -188,10 +187,8 @@ def main(argv: list[str]) -> None:
     sock = socket.socket(fileno=int(argv[0]))
     _die_with_trainer(sock, by_kernel=argv[1] == "1")
     send(sock, hello())
-    try:
+    with contextlib.suppress(ProtocolError, OSError):  # the trainer is gone
         serve(sock, Worker(sock))
-    except (ProtocolError, OSError):
-        pass  # the trainer is gone
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads the simulator has left

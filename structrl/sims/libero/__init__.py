@@ -1,0 +1,1 @@
+"""LIBERO: the words of its tasks (vocabulary.json) and the entities of its scenes (manifest.json)."""
