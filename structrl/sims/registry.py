@@ -10,7 +10,10 @@ from structrl.lang.spec import TaskSpec
 from structrl.sims.base import Simulator
 from structrl.sims.registrations import registered
 
-BUILTIN = {"tabletop": "structrl.sims.tabletop:TabletopSimulator"}
+BUILTIN = {
+    "tabletop": "structrl.sims.tabletop:TabletopSimulator",
+    "libero": "structrl.sims.libero:LiberoSimulator",
+}
 
 
 def simulator_class(name: str) -> type[Simulator]:
