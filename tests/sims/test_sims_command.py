@@ -174,6 +174,8 @@ def test_what_cannot_be_registered(home, capsys):
         (lambda words: words["verbs"]["raise"].update(predicate="abov"), "'abov'; did you mean 'above'?"),
         (lambda words: words.update(verbs=[]), 'verbs: {"NAME": ...} is expected, found []'),
         (lambda words: words.update(control_hz=0), "control_hz: 0 steps per second"),
+        (lambda words: words.update(control_hz=float("nan")), "control_hz: a number is expected, found NaN"),
+        (lambda words: words.update(scene_args=[]), "scene_args: at least one argument"),
         (lambda words: words.update(has_success=None), "has_success: true or false is expected, found null"),
         (lambda words: words["scenes"]["plane"].update(wall="thing"), "scenes.plane.wall: a list of texts"),
         (lambda words: words["verbs"].update({"move up": words["verbs"]["raise"]}), "verbs.move up: a word holds"),
