@@ -122,6 +122,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.h5", help="the file to write")
     parser.add_argument("--slop", type=float, default=0.007, help="spread of the expert's grasps, m (default: 0.007)")
     parser.add_argument("--num-envs", type=int, default=128, help="environments at once (default: 128)")
+    parser.add_argument("--workers", type=int, default=0, help="processes for them; 0: this one, if the simulator can")
+    parser.add_argument("--python", metavar="PATH", help="interpreter of the workers (default: the simulator's own)")
     parser.add_argument("--seed", type=int, default=0, help="of the starts and the slop (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     args = parser.parse_args(argv)
@@ -133,7 +135,12 @@ def main(argv: list[str]) -> int:
         target = find_expert(task.sim or "(none)")
         # What is recorded does not depend on pay, and durations may not have been measured yet.
         config = EnvConfig(
-            tasks=[args.task], num_envs=min(args.num_envs, args.episodes), chunk=1, reward=RewardOptions(pace="fixed")
+            tasks=[args.task],
+            num_envs=min(args.num_envs, args.episodes),
+            chunk=1,
+            reward=RewardOptions(pace="fixed"),
+            workers=min(args.workers, args.episodes),
+            python=args.python,
         )
         meta = {"command": "demos", "task": task.name, "seed": args.seed, "slop": args.slop, "chunk": 1}
         tally = Tally(args.episodes)

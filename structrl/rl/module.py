@@ -153,7 +153,7 @@ class PPO(pl.LightningModule):
             shift = self.sum(torch.stack([(self._ode(probe) - before).square().mean(), torch.ones(())]))
             seconds = {**episodes.seconds, "update": time.perf_counter() - clock}
 
-        table = self.gather(episodes.table)
+        table = self.gather(episodes)
         steps = int(table["length"].sum())
         self.env_steps += steps
         self.write(
@@ -172,7 +172,7 @@ class PPO(pl.LightningModule):
 
     def validation_step(self, episodes: Episodes, index: int) -> None:
         """Write what the evaluation episodes say, under `evaluate/`."""
-        table = self.gather(episodes.table)
+        table = self.gather(episodes)
         metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
         self.write(metrics | {"time/evaluate": sum(episodes.seconds.values())})
 
@@ -186,12 +186,16 @@ class PPO(pl.LightningModule):
         """Sum over ranks."""
         return cast(Tensor, self.trainer.strategy.reduce(x.to(self.device), reduce_op="sum"))
 
-    def gather(self, table: TensorDict) -> TensorDict:
-        """Rows of all ranks, rank by rank."""
+    def gather(self, episodes: Episodes) -> TensorDict:
+        """The table's rows of all ranks, rank by rank; ranks may have dropped different episodes."""
         if self.trainer.world_size == 1:
-            return table
-        gathered = table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
-        return gathered.auto_batch_size_(1)
+            return episodes.table
+
+        def everyone(x: Tensor) -> Tensor:
+            return cast(Tensor, self.all_gather(episodes.by_start(x))).flatten(0, 1).to(x.device)
+
+        there = everyone(torch.ones(len(episodes), dtype=torch.bool))
+        return episodes.table.apply(everyone, batch_size=[]).auto_batch_size_(1)[there]
 
     def write(self, metrics: Metrics) -> None:
         """To the loggers at x = environment steps, to callbacks (monitors, progress bars) under the same names."""
@@ -216,7 +220,11 @@ class PPO(pl.LightningModule):
             advantage = chunks[ADVANTAGE]
             everyone = self.sum(moments(advantage, torch.ones_like(advantage, dtype=torch.bool))).cpu()
             chunks[ADVANTAGE] = normalise(advantage, everyone)
-        counts = cast(Tensor, self.all_gather(episodes.table["chunks"])).view(self.trainer.world_size, -1).cpu()
+        counts = (
+            cast(Tensor, self.all_gather(episodes.by_start(episodes.table["chunks"])))
+            .view(self.trainer.world_size, -1)
+            .cpu()
+        )
         return chunks, *number_chunks(counts, self.trainer.global_rank)
 
     @torch.no_grad()

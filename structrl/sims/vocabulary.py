@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from structrl.hints import read_bounded
 from structrl.sims.manifest import FILE, Manifest, parse_manifest
 from structrl.sims.registrations import registered
 from structrl.sims.vocabulary_check import sense, shape
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # Python 3.10, in which workers may run, has it elsewhere
 
 MAX_BYTES = 4_000_000  # of a vocabulary or manifest file
 
@@ -151,7 +153,7 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
     return Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, scene_args=scene_args, **data)
 
 
-def read_vocabulary(file: Path | Traversable, beside: Path | Traversable) -> Vocabulary:
+def read_vocabulary(file: "Path | Traversable", beside: "Path | Traversable") -> Vocabulary:
     """Read a vocabulary file, and its manifest if there is one.
 
     Raises:
@@ -175,7 +177,7 @@ def read_vocabulary(file: Path | Traversable, beside: Path | Traversable) -> Voc
     return replace(words, scenes=scenes, manifest=manifest)
 
 
-def _text(file: Path | Traversable) -> str:
+def _text(file: "Path | Traversable") -> str:
     with file.open("rb") as opened:
         try:
             return read_bounded(opened, MAX_BYTES)

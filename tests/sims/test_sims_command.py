@@ -36,6 +36,7 @@ TASK = 'sim point(scene="plane")\nhorizon 20 steps\nplan raise(axis_0) @ 5 then 
 def home(tmp_path, monkeypatch):
     """A user without registrations, in a folder with a package of their own."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     package = f"own_{tmp_path.name.replace('-', '_')}"
@@ -74,6 +75,8 @@ def test_list_and_remove(home, capsys):
     assert main(["sims", "list"]) == 0
     out = capsys.readouterr().out
     assert "tabletop  built in: structrl.sims.tabletop:TabletopSimulator\n" in out
+    assert "libero    built in, not installed: structrl.sims.libero:LiberoSimulator" in out
+    assert "make its Python: structrl sims install libero\n" in out
     assert f"point     registered: {home}:Point, {Path('words.json').resolve()}\n" in out
     assert "1 predicates, 1 verbs, 1 scenes" in out
     assert main(["sims", "remove", "point"]) == 0 and "point" not in simulators()
