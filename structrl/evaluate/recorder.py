@@ -41,6 +41,7 @@ class EpisodeRecorder:
         before, action, time = _arrays(td[keys.OBSERVATION]), td[keys.ACTION].cpu().numpy(), td[keys.TIME].tolist()
         last = _arrays(after[keys.OBSERVATION]) if any(done) else {}
         dropped = after[keys.DROPPED].flatten().tolist()
+        every = self.base.observe_every
         for i, (e, number) in enumerate(zip(env, row, strict=True)):
             if dropped[i]:
                 self._running.pop(number, None)
@@ -54,9 +55,10 @@ class EpisodeRecorder:
             for name in _STEPWISE:
                 parts[name].append(getattr(result, name)[e, 1 : steps + 1].copy())
             parts["action"].append(action[i, :steps].astype(np.float32))
-            parts["at"].append(np.array(time[i], np.int64))
-            for name, value in before.items():
-                parts["obs." + name].append(value[i, None].copy())
+            if not every or time[i][0] % every == 0:
+                parts["at"].append(np.array(time[i], np.int64))
+                for name, value in before.items():
+                    parts["obs." + name].append(value[i, None].copy())
             if done[i]:
                 parts["at"].append(result.t[e, None].astype(np.int64))
                 for name, value in last.items():

@@ -5,6 +5,7 @@ Shapes: E environments, n of them asked for, A = 5 action dims, O objects, F fea
 
 import difflib
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import mujoco
 import numpy as np
@@ -15,11 +16,13 @@ from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Simulator, Start
 from structrl.sims.tabletop import scene
 from structrl.sims.tabletop.predicates import VOCABULARY, AtomTable
+from structrl.sims.tabletop.render import Cameras
 from structrl.sims.tabletop.scene import FINGER_OPEN, HAND, View, outside_box
 
 STEP = np.array([0.025, 0.025, 0.025, 0.15])  # m, m, m, rad: what action 1 adds to the commanded hand pose
 LEASH = np.array([0.05, 0.05, 0.05, 0.3])  # how far the command may run ahead of the hand
 TOKENS = (*scene.OBJECTS, scene.BOX)
+SHIFTS = ("object_bias", "camera_bias")
 ACTION = ActionSpec(
     names=("x", "y", "z", "yaw", "grip"),
     units=("2.5 cm/step", "2.5 cm/step", "2.5 cm/step", "0.15 rad/step", "opening: -1 shut, 1 wide"),
@@ -36,27 +39,40 @@ class TabletopSimulator(Simulator):
         num_envs: E.
         threads: threads of MuJoCo's batch, 0 = all CPUs. Changes no result, bit for bit.
         shift: what the *observed* world gets wrong, the small twin of a camera calibration error:
-            `object_bias` [dx, dy] in m is added to the observed positions of objects (not of the box).
+            `object_bias` [dx, dy] in m is added to the observed positions of objects (not of the box);
+            `camera_bias` {position: [x, y, z] in m, angle: rad} is by how much every camera stands off.
+        cameras: names of cameras whose pictures are observed in place of the object-state tokens.
+        camera_size: their height and width, pixels.
 
     Raises:
-        ValueError: a task does not fit the scene, or `shift` has an unknown key or shape.
+        ValueError: a task does not fit the scene, `shift` has an unknown key or shape, or cameras are not the scene's.
     """
+
+    film: ClassVar = {"cameras": ["overview"], "camera_size": 320}
 
     def __init__(
         self,
         tasks: Sequence[TaskSpec],
         num_envs: int,
         threads: int = 0,
-        shift: dict[str, Sequence[float]] | None = None,
+        shift: dict[str, Any] | None = None,
+        cameras: Sequence[str] = (),
+        camera_size: int = 64,
     ):
         self.tasks = tuple(tasks)
         self.num_envs = num_envs
         self.control_hz = scene.CONTROL_HZ
         self.action = ACTION
-        self.observation = {"state": ((15,), np.float32), "tokens": ((len(TOKENS), 15), np.float32)}
+        self.observation = {"state": ((15,), np.float32)}
         self._bias = _object_bias(shift)
         self._table = AtomTable(self.tasks, _scene_of(self.tasks))
         self.model = scene.load_model()
+        bias = (shift or {}).get("camera_bias", {})
+        self.cameras = Cameras(self.model, cameras, camera_size, **bias) if len(cameras) else None
+        if self.cameras is None:
+            self.observation["tokens"] = ((len(TOKENS), 15), np.float32)
+        else:
+            self.observation |= self.cameras.observation
         self.batch = Batch(self.model, num_envs, threads)
         self._qpos, self._ctrl = self.batch.bind("qpos"), self.batch.bind("ctrl")
         self._mocap = self.batch.bind("mocap_pos")
@@ -129,7 +145,8 @@ class TabletopSimulator(Simulator):
 
         A token holds half extents, position relative to the hand (coarse, and fine through tanh), position relative to
         the box, inside the box or not, and cosine and sine of the lid's angle (zeros where they mean nothing). All is
-        about unit scale. Objects' positions carry the shift, and what derives from them does too.
+        about unit scale. Objects' positions carry the shift, and what derives from them does too. With cameras,
+        `images.<camera>` uint8 [n, 3, h, w] in place of the tokens.
         """
         view = self.view(ids)
         velocity = self._qvel[ids, HAND]
@@ -143,6 +160,8 @@ class TabletopSimulator(Simulator):
             ],
             axis=1,
         )
+        if self.cameras is not None:
+            return {"state": state.astype(np.float32), **self.cameras.observe(self.batch, ids)}
         position = np.concatenate([view.objects + self._bias, view.box[:, None]], axis=1)
         to_hand = position - view.hand[:, None, :3]
         to_box = position - view.box[:, None]
@@ -158,6 +177,11 @@ class TabletopSimulator(Simulator):
     def unstable(self, ids: Ids) -> NDArray[np.bool_]:
         """Which environments had unstable physics since their reset, [n]."""
         return self._unstable[ids].copy()
+
+    def close(self) -> None:
+        """Free the cameras' OpenGL context."""
+        if self.cameras is not None:
+            self.cameras.close()
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
         """`physics` [n, S] (MuJoCo's integration state), `task` [n], `unstable` [n]."""
@@ -194,13 +218,14 @@ def _scene_of(tasks: Sequence[TaskSpec]) -> str:
     return names.pop()
 
 
-def _object_bias(shift: dict[str, Sequence[float]] | None) -> NDArray[np.float64]:
+def _object_bias(shift: dict[str, Any] | None) -> NDArray[np.float64]:
     shift = shift or {}
     for key in shift:
-        if key != "object_bias":
-            close = difflib.get_close_matches(key, ["object_bias"], n=1)
+        if key not in SHIFTS:
+            close = difflib.get_close_matches(key, SHIFTS, n=1)
             raise ValueError(
-                f"shift: unknown key '{key}'; " + (f"did you mean '{close[0]}'?" if close else "known: object_bias")
+                f"shift: unknown key '{key}'; "
+                + (f"did you mean '{close[0]}'?" if close else f"known: {', '.join(SHIFTS)}")
             )
     bias = np.asarray(shift.get("object_bias", (0.0, 0.0)), np.float64)
     if bias.shape != (2,) or not np.isfinite(bias).all():
