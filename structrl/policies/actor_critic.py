@@ -1,6 +1,7 @@
 """A VLA with its flow SDE: sampled chunks, deterministic chunks, and the likelihood of stored chunks.
 
-Shapes: B batch, K denoising steps, S scored steps, R = B S rows, M x D model rows x dims, H x A action chunk, F features.
+Shapes: B batch, K denoising steps, S scored steps, R = B S rows, M x D model rows x dims, H x A action chunk,
+F features.
 """
 
 import contextlib
