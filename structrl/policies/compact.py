@@ -66,7 +66,7 @@ class CompactVLA(VLA):
             raise ValueError(f"critic_sees is 'subtasks' or 'observation', not {critic_sees!r}")
         if critic_sees == "subtasks" and spec.reward_state_dim == 0:
             raise ValueError("critic_sees='subtasks' needs an environment with a structured reward; use 'observation'")
-        self.critic_sees = critic_sees
+        self.critic_sees, self.feature_width = critic_sees, width
         self.observed = [name for name in ("state", "tokens") if name in spec.observation]
         self.images = nn.ModuleList(ImageEncoder(spec.observation[name], image_channels) for name in self.cameras)
         observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
@@ -104,6 +104,10 @@ class CompactVLA(VLA):
         return TensorDict(
             {"encoded": encoded_BW, "observed": observed_BO.detach(), "task": task_B}, batch_size=[len(task_B)]
         )
+
+    def features(self, context: TensorDict) -> Tensor:
+        """The encoded observation [B, W]."""
+        return context["encoded"]
 
     def velocity(self, context: TensorDict, x_BMD: Tensor, t_B: Tensor) -> Tensor:
         """Velocity [B, H, A] towards the data."""

@@ -226,9 +226,25 @@ def price(plan: PlanRows, elapsed_EN: Tensor, options: RewardOptions, chunk: int
     return plan.worth * options.beta / (1.0 + elapsed_EN.double() / duration_EN)
 
 
+# What `reward_state` consists of, in its order: blocks of N columns, then single columns; True where it tells the time.
+BLOCKS = {"valid": False, "complete": False, "eligible": False, "unpaid": False, "payable": False, "pace": True}
+COUNTERS = {"time": True, "since_credit": True, "credited": False, "bunched": False}
+
+
 def reward_state_dim(num_subtasks: int) -> int:
     """R, width of `reward_state` for N padded subtasks."""
-    return 6 * num_subtasks + 4
+    return len(BLOCKS) * num_subtasks + len(COUNTERS)
+
+
+def without_time(reward_state_ER: Tensor) -> Tensor:
+    """A copy of `reward_state` with 0 in every column from which t could be read.
+
+    Besides t / horizon these are the steps since the last credit and the running T, which equal t until something is
+    credited: a critic without them knows what is done and what is open, but no pace.
+    """
+    num_subtasks = (reward_state_ER.shape[-1] - len(COUNTERS)) // len(BLOCKS)
+    tells = [told for told in BLOCKS.values() for _ in range(num_subtasks)] + list(COUNTERS.values())
+    return reward_state_ER.masked_fill(torch.tensor(tells, device=reward_state_ER.device), 0.0)
 
 
 def reward_state(
@@ -250,17 +266,19 @@ def reward_state(
     elapsed_EN = _tick(t_E1, options, chunk) - past
     pace_EN = torch.log1p(elapsed_EN / (plan.durations / _unit(options, chunk)).clamp(min=1.0)).nan_to_num(nan=0.0)
     size_E1 = plan.valid.sum(-1, keepdim=True)
-    counters = torch.cat(
-        [
-            t_E1 / horizon_E1,
-            (t_E1 - state.last_credit) / horizon_E1,
-            (state.credited_at >= 0).sum(-1, keepdim=True) / size_E1,
-            state.bunched / size_E1,
-        ],
-        -1,
-    )
-    blocks = [plan.valid, state.complete, eligible_EN, state.unpaid, payable_EN, pace_EN, counters]
-    return torch.cat([block.float() for block in blocks], -1)
+    columns = {
+        "valid": plan.valid,
+        "complete": state.complete,
+        "eligible": eligible_EN,
+        "unpaid": state.unpaid,
+        "payable": payable_EN,
+        "pace": pace_EN,
+        "time": t_E1 / horizon_E1,
+        "since_credit": (t_E1 - state.last_credit) / horizon_E1,
+        "credited": (state.credited_at >= 0).sum(-1, keepdim=True) / size_E1,
+        "bunched": state.bunched / size_E1,
+    }
+    return torch.cat([columns[name].float() for name in (*BLOCKS, *COUNTERS)], -1)
 
 
 def _unit(options: RewardOptions, chunk: int) -> int:
