@@ -22,7 +22,7 @@ PLAY = 0.006  # between pads and object
 
 @dataclass(frozen=True)
 class HeightMap:
-    """Heights of what lies below the points of a grid; `body` is the root body of what was hit, 0 for the arena.
+    """Heights of what lies below the points of a grid; `body` is what was hit: an object, a moving part, 0 for the rest.
 
     Attributes:
         center: x, y of the middle of the grid.
@@ -79,12 +79,12 @@ def look_down(
     `mj_ray` will not do: it passes through geoms drawn transparent, as many of LIBERO's colliding ones are.
     """
     side = int(half / step) * 2 + 1
-    lowest, arena = np.full((side, side), -np.inf), np.zeros((side, side), int)
-    seen = HeightMap(np.array(center[:2], float), step, lowest, arena)
+    lowest, body = np.full((side, side), -np.inf), np.zeros((side, side), int)
+    seen = HeightMap(np.array(center[:2], float), step, lowest, body)
     points = seen.points
     for geom in np.flatnonzero((model.geom_contype > 0) | (model.geom_conaffinity > 0)).tolist():
-        root = int(model.body_rootid[model.geom_bodyid[geom]])
-        if root in ignore:
+        owner = int(model.geom_bodyid[geom])
+        if int(model.body_rootid[owner]) in ignore:
             continue
         middle, radius = data.geom_xpos[geom], model.geom_rbound[geom]
         if radius == 0:  # a plane: level, as floors are
@@ -109,7 +109,7 @@ def look_down(
             height = np.where(found < 0, -np.inf, top - found)
         higher = height > lowest[near]
         lowest[near] = np.where(higher, height, lowest[near])
-        arena[near] = np.where(higher, root, arena[near])
+        body[near] = np.where(higher, model.body_weldid[owner], body[near])
     return seen
 
 
@@ -144,7 +144,7 @@ def find_grasps(
     yaw_now: float,
     yaws: NDArray[np.float64] | None = None,
 ) -> list[Grasp]:
-    """Grasps of root body `body` from above, best first.
+    """Grasps of `body` from above, best first.
 
     A grasp encloses one stretch of the object that fits between the pads, with room beside it for the open fingers and
     above it for the palm. Cheap are a short way from the object's weight, edges square to the closing axis, a deep
@@ -152,7 +152,7 @@ def find_grasps(
 
     Args:
         seen: height map around the object.
-        body: its root body.
+        body: what to grasp.
         heavy: x, y of its centre.
         floor: what it stands on.
         yaw_now: the hand's present yaw.
