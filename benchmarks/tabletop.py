@@ -61,7 +61,7 @@ def record(sim: TabletopSimulator, steps: int, seed: int = 0) -> Recording:
 
 def raw(recording: Recording, threads: int) -> Callable[[], np.ndarray]:
     """MuJoCo's batch alone; returns its final state."""
-    batch = Batch(scene.load_model(), len(recording.starts), threads)
+    batch = Batch(scene.load_model("lunch"), len(recording.starts), threads)
     control = batch.bind("ctrl")
 
     def replay() -> np.ndarray:
