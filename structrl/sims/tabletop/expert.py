@@ -141,8 +141,13 @@ class TabletopExpert:
             spot = spot + setting.slots[where][o]
         if where in setting.drop:
             low, close, tolerance = np.full(len(ids), setting.drop[where]), 0.015, 0.012
+            calm = np.ones(len(ids), bool)
         else:
-            low, close, tolerance = hand[:, 2] - rest(view, scene.objects[o], where)[0] + 0.002, 0.004, 0.004
+            height = rest(view, scene.objects[o], where)[0]
+            # The hand lags behind its command, so it comes down ever more slowly; pressed blocks would jump when let go.
+            low = hand[:, 2] - np.where(height > 0.03, 1.0, 0.3) * (height - 0.001)
+            close, tolerance = 0.004, 0.0006
+            calm = np.abs(view.command[:, :2] - hand[:, :2]).max(1) < 0.004
 
         mode = self._mode[ids]
         before = np.where(mode <= RELEASE, mode, REACH)
@@ -151,12 +156,15 @@ class TabletopExpert:
         d_item = np.linalg.norm(aim - hand[:, :2], axis=1)
         d_spot = np.linalg.norm(spot - hand[:, :2], axis=1)
         held = np.linalg.norm(item - hand, axis=1) < 0.05
-        grasp = setting.grasp[o]
+        grasp = np.full(len(ids), setting.grasp[o])
+        if setting.slots.keys() - setting.drop.keys():  # there are surfaces, on which it may lie, or on another object
+            low_end = view.lowest(o)
+            grasp += np.where(low_end > 0.005, low_end, 0.0)
         mode[(before == REACH) & (d_item < 0.008) & (np.abs(hand[:, 2] - grasp) < 0.006)] = GRASP
         mode[(before == GRASP) & (self._count[ids] >= GRASP_STEPS)] = CARRY
         lost = (before == CARRY) & ~held
         mode[lost] = REACH
-        mode[(before == CARRY) & held & (d_spot < close) & (hand[:, 2] < low + tolerance)] = RELEASE
+        mode[(before == CARRY) & held & calm & (d_spot < close) & (hand[:, 2] < low + tolerance)] = RELEASE
         self._attempt[ids] += lost
         self._count[ids] = np.where(mode == before, self._count[ids], 0)
         self._mode[ids] = mode

@@ -211,19 +211,6 @@ def test_misfits_are_refused_by_name_of_the_file(spec, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("shift", "message"),
-    [
-        ({"object_bais": [0, 0]}, "did you mean 'object_bias'"),
-        ({"object_bias": [0, 0, 0]}, "two finite numbers"),
-        ({"object_bias": [float("nan"), 0]}, "two finite numbers"),
-    ],
-)
-def test_bad_shift_is_refused(shift, message):
-    with pytest.raises(ValueError, match=message):
-        TabletopSimulator([PACKED], 1, shift=shift)
-
-
 @pytest.mark.parametrize("start", [Start(1, -1, (0,)), Start(0, 0, (0,)), Start(-1, -1, (0,))])
 def test_bad_start_is_refused(start):
     with pytest.raises(ValueError, match="init must be -1"):
