@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -206,12 +207,17 @@ def _fit(argv: list[str], signals: _Signals) -> None:
         return
     note = _config_changes(cli) if resume else ""
     signals.on_start = lambda: _write_run_folder(cli, note)
+    fresh = not cli.folder.exists()
     cli.trainer.ckpt_path = cli.checkpoint  # an argument of `fit` would be unknown when the model is built
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
     except Preempted as name:
         command = f"structrl fit --resume {cli.folder}"
         print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
+    except Exception:
+        if fresh and not (cli.folder / CONFIG).exists() and cli.trainer.is_global_zero:  # it did not get to start
+            shutil.rmtree(cli.folder, ignore_errors=True)  # the loggers' files
+        raise
     except SystemExit:  # how Lightning ends after Ctrl-C, without a word
         print(f"structrl fit: interrupted; continue with: structrl fit --resume {cli.folder}", file=sys.stderr)
         raise
@@ -289,7 +295,7 @@ def _config_changes(cli: _StructrlCLI) -> str:
 
 
 def _write_run_folder(cli: _StructrlCLI, note: str) -> None:
-    """Save config and code state. It happens once model and data are there: a failed start leaves no folder behind."""
+    """Save config and code state. It happens once model and data are there."""
     if cli.trainer.is_global_zero:
         cli.folder.mkdir(parents=True, exist_ok=True)
         (cli.folder / CONFIG).write_text(_dump(cli))

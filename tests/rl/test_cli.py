@@ -262,7 +262,7 @@ def test_mistakes_of_validate(whole, tmp_path, capsys):
     for more, code, wanted in (
         (["--ckpt_path=nowhere.ckpt"], 2, "nowhere.ckpt: there is no such file"),
         (["--data.evaluate_episodes=0"], 2, "data.evaluate_episodes is 0"),
-        ([f"--ckpt_path={supervised}"], 1, "not of a PPO run"),
+        ([f"--ckpt_path={supervised}"], 1, "not of a PPO or GRPO run"),
     ):
         assert cli.validate([*argv, *more]) == code
         assert wanted in capsys.readouterr().err

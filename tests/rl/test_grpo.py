@@ -142,7 +142,7 @@ def test_groups_are_numbered_whole_over_ranks():
 
 def train(iterations, data=None, flow=None, **options):
     module = GRPO(
-        small_policy, flow or FlowOptions(), GRPOOptions(**{"group_size": 4, "learning_rate": 2e-4} | options)
+        small_policy, flow or FlowOptions(noise=1.5), GRPOOptions(**{"group_size": 4, "learning_rate": 2e-4} | options)
     )
     history = History()
     fit(module, iterations, data or ToyData(seed=1, easy=True), [history])
@@ -155,7 +155,7 @@ def two():
 
 
 def test_metrics_and_no_critic(two):
-    module, history = two
+    history = two[1]
     metrics = history.metrics[-1]
     assert metrics["grpo/groups"] == 4 and metrics["grpo/too_small"] == 0 and metrics["grpo/rounds"] == 1
     assert metrics["grpo/used"] == 4 and metrics["grpo/return_std"] > 0
@@ -164,9 +164,6 @@ def test_metrics_and_no_critic(two):
     before, after = history.weights
     assert all(torch.equal(before[k], after[k]) for k in before if "critic" in k)
     assert any(not torch.equal(before[k], after[k]) for k in before if "critic" not in k)
-    assert {Start(*x) for x in ((0, -1, (1, Stream.START, 1, q)) for q in range(4))} == set(
-        module.trainer.datamodule.starts(Stream.START, 1)
-    )
 
 
 def test_same_seed_same_numbers(two):
