@@ -12,7 +12,7 @@ from structrl.lang.source import code_only
 from structrl.lang.syntax_errors import LINES
 
 MAX_ERRORS = 10
-MAX_WORK = 300_000  # characters that are parsed again, so that a long file takes no longer than without errors
+MAX_WORK = 100_000  # characters that are parsed again, so that a long file stays within its second
 _STARTS = re.compile(rf"^[ \t]*({'|'.join(LINES)})(?![A-Za-z0-9_])", re.MULTILINE)
 _MEMBER = "a()"
 _ENDS = re.compile(r"(?<![A-Za-z0-9_])(?:then(?![A-Za-z0-9_])|group\s*<)|;|(?<![-=])>")
