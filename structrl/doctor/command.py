@@ -10,6 +10,7 @@ from structrl import resources
 from structrl.doctor.machine import GIB, memory, processors, run_folder, shared_memory, versions
 from structrl.doctor.probes import ProbeError, probe
 from structrl.doctor.report import Finding, lines, summary
+from structrl.sims.installed import requirements, status
 from structrl.sims.registrations import registered
 from structrl.sims.registry import BUILTIN
 from structrl.sims.vocabulary import load_vocabulary
@@ -131,7 +132,12 @@ def simulators(tasks: list[str]) -> Iterator[Finding]:
         except ValueError as error:
             yield Finding("simulators", name, "error", f"{kind}; {error}", f"structrl vocabulary {name}")
             continue
-        if name in trials:
+        state = "installed" if requirements(name) is None else status(name)
+        if state != "installed":
+            level = "warn" if state == "outdated" else "note"
+            text = f"{kind}; its own Python is {state}"
+            yield Finding("simulators", name, level, text, f"structrl sims install {name}, to use it")
+        elif name in trials:
             yield _trial(name, kind, trials[name])
         else:
             yield Finding("simulators", name, "note", f"{kind}; not tried: give a task of it with --task FILE")

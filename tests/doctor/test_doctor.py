@@ -109,8 +109,17 @@ def test_a_probe_that_fails_crashes_or_hangs(body, wanted, monkeypatch):
         probe("torch", timeout=2)
 
 
+def test_a_simulator_that_is_not_installed_is_no_mistake(answers, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(command, "versions", lambda: iter(()))
+    assert main(["--run", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "note  libero: built in; its own Python is not installed" in out and "structrl sims install libero" in out
+
+
 def test_the_exit_code(answers, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(command, "versions", lambda: iter(()))
     assert main(["--run", str(tmp_path)]) == 0
     answers["simulator"] = ProbeError("it burns")

@@ -124,4 +124,5 @@ def test_mp4_is_read_back(tmp_path):
 )
 def test_selection_holds_failures_and_successes(success, count, rows):
     table = TensorDict({"success": torch.tensor([c == "1" for c in success])}, [len(success)])
-    assert select(Episodes(TensorDict(), table, TensorDict(), {}), count) == rows
+    episodes = Episodes(TensorDict(), table, TensorDict(), {}, torch.arange(len(success)), len(success))
+    assert select(episodes, count) == rows
