@@ -9,6 +9,8 @@ from structrl.lang import tree
 from structrl.lang.format import format_source
 from structrl.lang.parser import RESERVED, keywords
 from structrl.lang.printer import show
+from structrl.lang.source import MAX_WORD
+from structrl.sims.vocabulary import Vocabulary
 
 MAX_CHARACTERS = 1_000_000
 # BDDL's predicates as structrl calls them: states are adjectives, so that they read as conditions.
@@ -75,14 +77,15 @@ def read(text: str) -> List:
     return whole[0]
 
 
-def convert(text: str, path: str = "<string>") -> str:
-    """The task file, in canonical layout, of a BDDL problem.
+def convert(text: str, path: str = "<string>", libero: Vocabulary | None = None) -> tuple[str, list[str]]:
+    """The task file, in canonical layout, of a BDDL problem, and remarks for the user.
 
     Its goal becomes one group, as BDDL has no order. Success stays LIBERO's own check of the same goal.
 
     Args:
         text: the problem.
         path: where it comes from; its stem names the task.
+        libero: LIBERO's vocabulary, whose scenes say which suite and task the problem is.
 
     Raises:
         BddlError: for what is no problem, a goal that is not a conjunction of predicates, and text that a task file
@@ -102,9 +105,31 @@ def convert(text: str, path: str = "<string>") -> str:
     language = _section(problem, ":language", required=False)
     if language is not None:
         lines.append(f"command {show(tree.Text(_words(language)))}")
-    lines.append("sim libero")
+    known = find_task(problem, stem, libero) if libero else []
+    remarks = []
+    if len(known) == 1:
+        suite, task = known[0].split("/")
+        lines.append(f'sim libero(suite="{suite}", task={task})')
+    else:
+        lines.append("sim libero")
+        reason = (
+            f"it could be {', '.join(known)}" if known else "LIBERO's five suites have no task of this name and goal"
+        )
+        remarks = [f'objects were not checked: {reason}; write sim libero(suite="...", task=...)']
     lines.append(f"plan {show(tree.Group(tuple(wanted)) if len(wanted) > 1 else wanted[0])}")
-    return format_source("\n".join(lines), f"{path} (converted)")
+    return format_source("\n".join(lines), f"{path} (converted)"), remarks
+
+
+def find_task(problem: List, stem: str, libero: Vocabulary) -> list[str]:
+    """The scenes of LIBERO that a problem may be, by its goal and its entities; the one with its name, if there is one.
+
+    A variant of a task, with its name but another goal or other things on the table, is not that task; one in which
+    the same things stand elsewhere cannot be told from it.
+    """
+    success = " and ".join(show(goal) for goal in goals(problem))
+    here = entities(problem)
+    alike = [key for key in libero.scenes if libero.success(key) == success and libero.scenes[key] == here]
+    return [key for key in alike if libero.title(key) == stem] or alike
 
 
 def goals(problem: List) -> list[tree.Call]:
@@ -216,4 +241,5 @@ def _is_name(word: str) -> bool:
 
 def _task_name(stem: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "task"
-    return f"task_{name}" if name[0].isdigit() else name
+    name = f"task_{name}" if name[0].isdigit() else name
+    return name if len(name) <= MAX_WORD else name[: MAX_WORD + 1].rpartition("_")[0] or name[:MAX_WORD]
