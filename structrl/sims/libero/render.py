@@ -58,7 +58,6 @@ class Renderer:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         gl.make_current()
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
 
     def draw(self, body: Body) -> list[NDArray[np.uint8]]:
         """One upright image (3, size, size) per camera."""
@@ -66,6 +65,7 @@ class Renderer:
         env = self._world.use(body)
         env._post_process()  # a lit stove glows
         self._gl.make_current()
+        mj.mjr_setBuffer(mj.mjtFramebuffer.mjFB_OFFSCREEN, self._context)  # another world's may be bound
         window = mj.MjrRect(0, 0, size, size)
         images = []
         for camera in self._ids:
