@@ -261,7 +261,7 @@ class OnPolicy(pl.LightningModule):
 
     def _episode_metrics(self, table: TensorDict) -> Metrics:
         env = self._data.env
-        return episode_metrics(table, self._data.plans, env.chunk if env.reward.clock == "chunk" else 1)
+        return episode_metrics(table, self._data.plans, env.chunk if env.reward.resolved().clock == "chunk" else 1)
 
     def _by_rank(self, x_P: Tensor) -> Tensor:
         """A column of this rank's episodes, of all ranks, [ranks, P]."""
