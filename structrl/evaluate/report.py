@@ -31,6 +31,8 @@ def summarise(table: TensorDict, plans: StackedPlans) -> dict[str, Any]:
     for row, name in enumerate(plans.task_names):
         mine = table[table[keys.TASK] == row]
         n = len(mine)
+        if not n:
+            raise RuntimeError(f"no episode of task '{name}' was run to its end: all were dropped with their workers")
         subtasks = {}
         for i, label in enumerate(plans.names[row]):
             steps = [at for at in mine["credited_at"][:, i].tolist() if at >= 0]

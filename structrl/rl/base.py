@@ -196,7 +196,9 @@ class OnPolicy(pl.LightningModule):
             clock = time.perf_counter()
             extra = reweigh(episodes, self.options.reward_weights, self.reward_hook)
             chunks, counts, prepared = self.prepare(episodes)
-            numbers, total = number_chunks(self._by_rank(counts), self.trainer.global_rank, self.group_size)
+            numbers, total = number_chunks(
+                self._by_rank(episodes.by_start(counts)), self.trainer.global_rank, self.group_size
+            )
             probe = self._probe(episodes.chunks)
             before = self._ode(probe)
             update = Update(self, warming_up=self.warming_up())
@@ -210,7 +212,7 @@ class OnPolicy(pl.LightningModule):
             shift = self.sum(torch.stack([(self._ode(probe) - before).square().mean(), torch.ones(())]))
             seconds = {**episodes.seconds, "update": time.perf_counter() - clock}
 
-        table = self.gather(episodes.table)
+        table = self.gather(episodes)
         steps = int(table["length"].sum())
         self.env_steps += steps
         self.write(
@@ -231,7 +233,7 @@ class OnPolicy(pl.LightningModule):
 
     def validation_step(self, episodes: Episodes, index: int) -> None:
         """Write what the evaluation episodes say, under `evaluate/`."""
-        table = self.gather(episodes.table)
+        table = self.gather(episodes)
         metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
         self.write(metrics | {"time/evaluate": sum(episodes.seconds.values())})
 
@@ -245,12 +247,16 @@ class OnPolicy(pl.LightningModule):
         """Sum over ranks."""
         return cast(Tensor, self.trainer.strategy.reduce(x.to(self.device), reduce_op="sum"))
 
-    def gather(self, table: TensorDict) -> TensorDict:
-        """Rows of all ranks, rank by rank."""
+    def gather(self, episodes: Episodes) -> TensorDict:
+        """The table's rows of all ranks, rank by rank; ranks may have dropped different episodes."""
         if self.trainer.world_size == 1:
-            return table
-        gathered = table.apply(lambda x: cast(Tensor, self.all_gather(x)).flatten(0, 1).to(x.device), batch_size=[])
-        return gathered.auto_batch_size_(1)
+            return episodes.table
+
+        def everyone(x: Tensor) -> Tensor:
+            return cast(Tensor, self.all_gather(episodes.by_start(x))).flatten(0, 1).to(x.device)
+
+        there = everyone(torch.ones(len(episodes), dtype=torch.bool))
+        return episodes.table.apply(everyone, batch_size=[]).auto_batch_size_(1)[there]
 
     def write(self, metrics: Metrics) -> None:
         """To the loggers at x = environment steps, to callbacks (monitors, progress bars) under the same names."""
@@ -263,9 +269,9 @@ class OnPolicy(pl.LightningModule):
         env = self._data.env
         return episode_metrics(table, self._data.plans, env.chunk if env.reward.resolved().clock == "chunk" else 1)
 
-    def _by_rank(self, x_P: Tensor) -> Tensor:
-        """A column of this rank's episodes, of all ranks, [ranks, P]."""
-        return cast(Tensor, self.all_gather(x_P)).view(self.trainer.world_size, -1).cpu()
+    def _by_rank(self, x: Tensor) -> Tensor:
+        """A column with a row for each of this rank's starts, of all ranks, [ranks, starts]."""
+        return cast(Tensor, self.all_gather(x)).view(self.trainer.world_size, -1).cpu()
 
     def _probe(self, chunks: TensorDict) -> tuple[TensorDict, Tensor]:
         """Some of the iteration's observations, spread evenly, each with its fixed noise."""

@@ -137,10 +137,11 @@ def chain_rounds(rounds: Sequence[Episodes]) -> Episodes:
     """Several rollouts as one, episodes renumbered."""
     if len(rounds) == 1:
         return rounds[0]
-    chunks, first = [], 0
+    chunks, kept, first, asked = [], [], 0, 0
     for episodes in rounds:
         chunks.append(episodes.chunks.copy().set(EPISODE, episodes.chunks[EPISODE] + first))
-        first += len(episodes)
+        kept.append(episodes.kept + asked)
+        first, asked = first + len(episodes), asked + episodes.asked
     seconds = {name: sum(e.seconds[name] for e in rounds) for name in rounds[0].seconds}
     table, final = (torch.cat([getattr(e, name) for e in rounds]) for name in ("table", "final"))
-    return Episodes(torch.cat(chunks), table, final, seconds)
+    return Episodes(torch.cat(chunks), table, final, seconds, torch.cat(kept), asked)
