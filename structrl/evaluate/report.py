@@ -126,4 +126,8 @@ def read_report(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a result of structrl evaluate: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ValueError(f"{path} is not a result of structrl evaluate (format {FORMAT})")
+    try:
+        compare_text(report, report)  # reads everything that a comparison reads
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(f"{path} was changed since structrl evaluate wrote it: {error!r}; write it again") from None
     return report

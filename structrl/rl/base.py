@@ -196,7 +196,9 @@ class OnPolicy(pl.LightningModule):
             clock = time.perf_counter()
             extra = reweigh(episodes, self.options.reward_weights, self.reward_hook)
             chunks, counts, prepared = self.prepare(episodes)
-            numbers, total = number_chunks(self._by_rank(episodes.by_start(counts)), self.trainer.global_rank, self.group_size)
+            numbers, total = number_chunks(
+                self._by_rank(episodes.by_start(counts)), self.trainer.global_rank, self.group_size
+            )
             probe = self._probe(episodes.chunks)
             before = self._ode(probe)
             update = Update(self, warming_up=self.warming_up())
@@ -265,11 +267,11 @@ class OnPolicy(pl.LightningModule):
 
     def _episode_metrics(self, table: TensorDict) -> Metrics:
         env = self._data.env
-        return episode_metrics(table, self._data.plans, env.chunk if env.reward.clock == "chunk" else 1)
+        return episode_metrics(table, self._data.plans, env.chunk if env.reward.resolved().clock == "chunk" else 1)
 
-    def _by_rank(self, x_P: Tensor) -> Tensor:
-        """A column of this rank's episodes, of all ranks, [ranks, P]."""
-        return cast(Tensor, self.all_gather(x_P)).view(self.trainer.world_size, -1).cpu()
+    def _by_rank(self, x: Tensor) -> Tensor:
+        """A column with a row for each of this rank's starts, of all ranks, [ranks, starts]."""
+        return cast(Tensor, self.all_gather(x)).view(self.trainer.world_size, -1).cpu()
 
     def _probe(self, chunks: TensorDict) -> tuple[TensorDict, Tensor]:
         """Some of the iteration's observations, spread evenly, each with its fixed noise."""

@@ -1,7 +1,7 @@
 """GRPO: the advantage of an episode is its return against those of its group, which shares its start. No critic."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from tensordict import TensorDict
@@ -68,7 +68,7 @@ class GRPO(OnPolicy):
         row = episodes.chunks[EPISODE]
         episodes.chunks[ADVANTAGE] = groups.advantage[row]
         chunks = episodes.chunks[takes_part[row]]
-        used = replace(episodes, chunks=chunks)
+        used = dataclasses.replace(episodes, chunks=chunks)
         add_weights(used, self.options, self._data.plans.horizon, self._data.environment.chunk)
         counts = torch.where(takes_part, episodes.table["chunks"], 0)
         sums = {name: float(self.sum(x.sum().double())) for name, x in groups.counted().items()}
@@ -83,7 +83,7 @@ class GRPO(OnPolicy):
     def _groups(self, episodes: Episodes, reweighed: bool = False) -> Groups:
         """Statistics of this rank's groups."""
         if not reweighed and (self.options.reward_weights or self.reward_hook):
-            episodes = replace(episodes, chunks=episodes.chunks.clone())
+            episodes = dataclasses.replace(episodes, chunks=episodes.chunks.clone())
             reweigh(episodes, self.options.reward_weights, self.reward_hook)
         beta = self._data.env.reward.resolved().beta
         return group_statistics(

@@ -52,13 +52,15 @@ class PPO(OnPolicy):
         return [actor, actor | {"lr": self.options.critic_learning_rate}]
 
     def on_fit_start(self) -> None:
-        """Check the discount of potential-based shaping.
+        """Check what potential-based shaping asks for.
 
         Raises:
-            ValueError: the reward shapes with another discount than learning uses.
+            ValueError: the reward shapes with another discount than learning uses, or bootstraps at the time limit.
         """
         super().on_fit_start()
         reward = self._data.env.reward.resolved()
+        if reward.pace == "potential" and self.blind_to_time:
+            raise ValueError("potential-based shaping ends with the episode: it needs model.ppo.time_limit terminal")
         if reward.pace == "potential" and (reward.gamma, "chunk") != (self.options.gamma, self.options.gamma_per):
             raise ValueError(
                 f"potential-based shaping needs one discount: data.env.reward.gamma is {reward.gamma} per chunk, "

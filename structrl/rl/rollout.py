@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 # What a chunk remembers of its outcome; everything else in `next` is the following chunk's root.
 _OUTCOME = (keys.REWARD, keys.REWARD_PARTS, keys.STEPS, keys.DONE, keys.TERMINATED, keys.TRUNCATED)
 _NOT_STORED = (*_OUTCOME, keys.HOLDS, keys.SUCCESS, keys.FAILED, keys.PLAN, "next", "_reset", ENV)
-_PLAN = ("complete", "unpaid", "credited_at", "interval", "undone")
+_PLAN = ("complete", "unpaid", "credited_at", "interval", "undone", "out_of_order", "at_reset")
 
 
 class NonFiniteError(RuntimeError):
@@ -53,8 +53,8 @@ class Episodes:
             wrote, EPISODE, CHUNK, and under "next" the outcome (reward, reward_parts, steps, done, terminated,
             truncated).
         table: [P], one row per episode: task, success, failed, truncated, return, length (environment steps), chunks,
-            start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone
-            [P, N] bool, credited_at, interval [P, N] and bunched [P].
+            start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone,
+            out_of_order, at_reset [P, N] bool, credited_at, interval [P, N] and bunched [P].
         final: [P], observation, task and reward_state after the last chunk.
         seconds: wall time spent in `simulate`, `observe` (rendering, with cameras) and `infer`.
         kept: int64 [P], the row of each episode in the list of starts; `arange(P)` where none was dropped.

@@ -194,7 +194,8 @@ def test_refill_runs_further_groups_until_enough_are_kept():
 def test_rounds_chained():
     one = run_episodes(toy_env(3), sampling(policy_of(), starts(4)), starts(4))
     both = chain_rounds([one, one])
-    assert len(both) == 8
+    assert len(both) == both.asked == 8
+    assert both.kept.tolist() == list(range(8))
     assert both.chunks["episode"].max() == 7
     lengths = torch.bincount(both.chunks["episode"])
     assert torch.equal(lengths, both.table["chunks"])
