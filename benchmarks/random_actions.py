@@ -2,11 +2,11 @@
 
     python -m benchmarks.random_actions [--episodes 10000] [--horizon 96] [--num-envs 250] [--seed 0] [--threads 0]
 
-Half of the episodes take a fresh uniform action every step, half hold one for 2 to 40 steps ("sticky"): those push against
-things. Counted, by task and kind: episodes with unstable physics, MuJoCo's warnings by name, episodes that end with an object
-out of the hand's reach or below the table, and events that only a hand that does something brings about. Memory is printed
-before and after. It exits with 1 if anything raised an exception, measured something that is not finite, or grew by
-more than 200 MB.
+Half of the episodes take a fresh uniform action every step, half hold one for 2 to 40 steps ("sticky"): those push
+against things. Counted, by task and kind: episodes with unstable physics, MuJoCo's warnings by name, episodes that end
+with an object out of the hand's reach or below the table, episodes in which a subtask's condition became true (a hand
+that does something), and batches that measured or observed what is not finite. Memory is printed before and after. It
+exits with 1 for values that are not finite, or growth by more than 200 MB.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def play(task: str, kind: str, episodes: list[int], horizon: int, num_envs: int,
         count["steps"] += int(result.steps[ids].sum())
         count["unstable"] += int(result.unstable[ids].sum())
         count["successes"] += int(result.success[ids].sum())
-        count["credits"] += int((result.holds[ids, 1:] & ~result.holds[ids, :1]).any(1).sum())
+        count["became_true"] += int((result.holds[ids, 1:] & ~result.holds[ids, :1]).any(1).sum())
         count["escaped"] += int((escaped(sim, ids) & ~result.unstable[ids]).sum())
         warnings = sim.batch.warning[ids, :, 1].sum(0)
         for number in np.flatnonzero(warnings):
@@ -103,8 +103,8 @@ def main(argv: list[str] | None = None) -> int:
     rest = (args.horizon, args.num_envs, args.seed, args.threads)
     play(tasks[0], KINDS[0], [0], *rest)  # what is loaded once does not count as growth
     before, begin = resident(), time.perf_counter()
-    columns = ("episodes", "steps", "unstable", "escaped", "credits", "successes", "not_finite")
-    print(f"{'task':<24}{'kind':<9}" + "".join(f"{name:>11}" for name in columns) + "  warnings")
+    columns = ("episodes", "steps", "unstable", "escaped", "became_true", "successes", "not_finite")
+    print(f"{'task':<24}{'kind':<9}" + "".join(f"{name:>12}" for name in columns) + "  warnings")
     total: Counter = Counter()
     for (task, kind), episodes in shares.items():
         if episodes:
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
 def line(task: str, kind: str, count: Counter, columns: tuple[str, ...]) -> str:
     """One row of the table."""
     warnings = ", ".join(f"{name} {number}" for name, number in count.items() if name.startswith("mjWARN"))
-    numbers = "".join(f"{count[name]:>11}" for name in columns)
+    numbers = "".join(f"{count[name]:>12}" for name in columns)
     return f"{task:<24}{kind:<9}{numbers}  {warnings or 'none'}"
 
 

@@ -144,7 +144,7 @@ class TabletopExpert:
             calm = np.ones(len(ids), bool)
         else:
             height = rest(view, scene.objects[o], where)[0]
-            # The hand lags behind its command, so it comes down ever more slowly; pressed blocks would jump when let go.
+            # The hand lags behind its command, so it comes down ever more slowly: what is pressed jumps when let go.
             low = hand[:, 2] - np.where(height > 0.03, 1.0, 0.3) * (height - 0.001)
             close, tolerance = 0.004, 0.0006
             calm = np.abs(view.command[:, :2] - hand[:, :2]).max(1) < 0.004

@@ -128,4 +128,3 @@ def test_shifted_worlds_are_worlds_in_which_the_expert_can_still_work(shift):
 def test_bad_shift_is_refused(shift, message):
     with pytest.raises(ValueError, match=message):
         TabletopSimulator([PACKED], 1, shift=shift)
-
