@@ -14,7 +14,7 @@ from structrl.rl.rollout import Episodes
 
 
 class EpisodeVideos(Callback):
-    """After every evaluation, runs some of its episodes again with a camera: the state of subtasks and the credit beside.
+    """After every evaluation, runs some of its episodes again with a camera; subtasks and credit beside the picture.
 
     Put it under `trainer.callbacks` of a config. TensorBoard shows them as moving images, `evaluate/video/0`, ...
 
@@ -40,9 +40,7 @@ class EpisodeVideos(Callback):
         rows, reward = select(cast(Episodes, done), self.episodes), dataclasses.asdict(data.env.reward.resolved())
         fps = data.environment.simulator.control_hz
         for i, (row, episode) in enumerate(zip(rows, film(data.env, done, rows), strict=True)):
-            frames = annotate(
-                episode, pictures(episode), reward, data.env.chunk, f"{episode.task.name}, episode {row}"
-            )
+            frames = annotate(episode, pictures(episode), reward, data.env.chunk, f"{episode.task.name}, episode {row}")
             image = Summary.Image(
                 height=frames.shape[1], width=frames.shape[2], colorspace=3, encoded_image_string=gif(frames, fps)
             )
