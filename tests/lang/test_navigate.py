@@ -100,7 +100,8 @@ def test_completion_of_arguments_and_names():
     assert "add" not in words(head + "plan add(|") and "snack" in words(head + "plan each x in (|")
     assert words('sim tabletop(scene="lunch")\nlet a = "|', "entity") >= {"apple_1", "box_1"}
     assert words("sim |") == {"tabletop"} and words("sim tab|") == {"tabletop"}
-    assert words("sim tabletop(scene=|") == {'"lunch"'} and words('sim tabletop(scene="|') == {"lunch"}
+    assert words("sim tabletop(scene=|") == {'"blocks"', '"kitchen"', '"lunch"'}
+    assert words('sim tabletop(scene="|') == {"blocks", "kitchen", "lunch"}
     assert {"first", "b_y"} <= words("plan group < a(x) as first; b(y); c(z) after | >", "label")
     assert words("plan ( a(x) as first then b(x) as second after s|, first", "label") == {"first", "second"}
     assert words("plan a(x) as |") == set() and words("# plan |") == set() and words('command "pl|') == set()
