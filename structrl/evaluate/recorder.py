@@ -40,6 +40,7 @@ class EpisodeRecorder:
         env, row, done = td[ENV].tolist(), episode.tolist(), after[keys.DONE].flatten().tolist()
         before, action, time = _arrays(td[keys.OBSERVATION]), td[keys.ACTION].cpu().numpy(), td[keys.TIME].tolist()
         last = _arrays(after[keys.OBSERVATION]) if any(done) else {}
+        every = self.base.observe_every
         for i, (e, number) in enumerate(zip(env, row, strict=True)):
             steps = int(result.steps[e])
             if number not in self._running:
@@ -49,9 +50,10 @@ class EpisodeRecorder:
             for name in _STEPWISE:
                 parts[name].append(getattr(result, name)[e, 1 : steps + 1].copy())
             parts["action"].append(action[i, :steps].astype(np.float32))
-            parts["at"].append(np.array(time[i], np.int64))
-            for name, value in before.items():
-                parts["obs." + name].append(value[i, None].copy())
+            if not every or time[i][0] % every == 0:
+                parts["at"].append(np.array(time[i], np.int64))
+                for name, value in before.items():
+                    parts["obs." + name].append(value[i, None].copy())
             if done[i]:
                 parts["at"].append(result.t[e, None].astype(np.int64))
                 for name, value in last.items():

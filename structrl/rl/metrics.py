@@ -93,7 +93,7 @@ def layout(plans: "StackedPlans") -> dict[str, dict[str, list]]:
         },
         "Throughput": {
             "environment steps per second": chart("charts/SPS"),
-            "seconds": chart("time/simulate", "time/infer", "time/update", "time/evaluate"),
+            "seconds": chart("time/simulate", "time/observe", "time/infer", "time/update", "time/evaluate"),
         },
     }
 

@@ -53,7 +53,7 @@ class Episodes:
             start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone
             [P, N] bool, credited_at, interval [P, N] and bunched [P].
         final: [P], observation, task and reward_state after the last chunk.
-        seconds: wall time spent in `simulate` and `infer`.
+        seconds: wall time spent in `simulate`, `observe` (rendering, with cameras) and `infer`.
     """
 
     chunks: TensorDict
@@ -95,6 +95,7 @@ def run_episodes(
     chunk = torch.zeros(E, dtype=torch.int64)
     next_episode = finished = steps = 0
     seconds = {"simulate": 0.0, "infer": 0.0}
+    observing = -_observe_seconds(env)
     chunks: list[TensorDict] = []
     ends: list[TensorDict] = []
 
@@ -145,7 +146,13 @@ def run_episodes(
         steps += int(outcome.get(keys.STEPS).sum())
         if progress is not None:
             progress(finished, steps)
+    seconds["observe"] = observing + _observe_seconds(env)
+    seconds["simulate"] -= seconds["observe"]
     return _collect(chunks, ends, rows_of_starts, seconds)
+
+
+def _observe_seconds(env: EnvBase) -> float:
+    return getattr(getattr(env, "base_env", env), "observe_seconds", 0.0)
 
 
 def _standing_still(env: EnvBase) -> TensorDict:

@@ -4,7 +4,7 @@ Shapes: E environments, n of them asked for, A = 5 action dims.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import mujoco
 import numpy as np
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Simulator, Start
 from structrl.sims.tabletop import scene
-from structrl.sims.tabletop.observation import FEATURES, STATE, observe
+from structrl.sims.tabletop.observation import FEATURES, STATE, object_states, proprioception
 from structrl.sims.tabletop.predicates import VOCABULARY, AtomTable
+from structrl.sims.tabletop.render import Cameras
 from structrl.sims.tabletop.scene import FINGER_OPEN, HAND, Scene, View
 from structrl.sims.tabletop.settings import BUTTON_DOWN, BUTTON_UP, draw_layout
 from structrl.sims.tabletop.shift import read_shift
@@ -40,17 +41,28 @@ class TabletopSimulator(Simulator):
         threads: threads of MuJoCo's batch, 0 = all CPUs. Changes no result, bit for bit.
         shift: what is different from the world of the demonstrations, the small twin of the gap between simulation and
             reality: see `structrl.sims.tabletop.shift.Shift`.
+        cameras: names of cameras whose pictures are observed in place of the object-state tokens.
+        camera_size: their height and width, pixels.
 
     Attributes:
         scene: names and places.
         shift: as it was read.
 
     Raises:
-        ValueError: a task does not fit the scene, or `shift` has an unknown key or a wrong value.
+        ValueError: a task does not fit the scene, `shift` has an unknown key or a wrong value, or a camera is not the
+            scene's.
     """
 
+    film: ClassVar = {"cameras": ["overview"], "camera_size": 320}
+
     def __init__(
-        self, tasks: Sequence[TaskSpec], num_envs: int, threads: int = 0, shift: Mapping[str, Any] | None = None
+        self,
+        tasks: Sequence[TaskSpec],
+        num_envs: int,
+        threads: int = 0,
+        shift: Mapping[str, Any] | None = None,
+        cameras: Sequence[str] = (),
+        camera_size: int = 64,
     ):
         self.tasks = tuple(tasks)
         self.num_envs = num_envs
@@ -63,8 +75,14 @@ class TabletopSimulator(Simulator):
         self.model = self.scene.model
         if (self.scene.half_size[:, 1] > 0.9 * FINGER_OPEN).any():
             raise ValueError(f"shift: objects scaled by {self.shift.object_size:g} do not fit between the fingers")
-        rows = len(self.scene.objects) + len(self.scene.setting.tokens)
-        self.observation = {"state": ((STATE,), np.float32), "tokens": ((rows, FEATURES), np.float32)}
+        off = self.shift.camera_bias
+        self.cameras = Cameras(self.model, cameras, camera_size, off.position, off.angle) if len(cameras) else None
+        self.observation = {"state": ((STATE,), np.float32)}
+        if self.cameras is None:
+            rows = len(self.scene.objects) + len(self.scene.setting.tokens)
+            self.observation["tokens"] = ((rows, FEATURES), np.float32)
+        else:
+            self.observation |= self.cameras.observation
         self.batch = Batch(self.model, num_envs, threads)
         self._qpos, self._ctrl = self.batch.bind("qpos"), self.batch.bind("ctrl")
         self._mocap = self.batch.bind("mocap_pos")
@@ -159,12 +177,22 @@ class TabletopSimulator(Simulator):
         return self._table.tests[task]
 
     def observe(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`state` [n, 15] and `tokens` [n, rows, 15], see `structrl.sims.tabletop.observation`."""
-        return observe(self.view(ids), self._qvel[ids, HAND], LEASH, self.shift.object_bias)
+        """`state` [n, 15] and `tokens` [n, rows, 15], see `structrl.sims.tabletop.observation`; with cameras,
+        `images.<camera>` uint8 [n, 3, h, w] in place of the tokens."""
+        view = self.view(ids)
+        seen = {"state": proprioception(view, self._qvel[ids, HAND], LEASH)}
+        if self.cameras is not None:
+            return {**seen, **self.cameras.observe(self.batch, ids)}
+        return seen | {"tokens": object_states(view, self.shift.object_bias)}
 
     def unstable(self, ids: Ids) -> NDArray[np.bool_]:
         """Which environments had unstable physics since their reset, [n]."""
         return self._unstable[ids].copy()
+
+    def close(self) -> None:
+        """Free the cameras' OpenGL context."""
+        if self.cameras is not None:
+            self.cameras.close()
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
         """`physics` [n, S] (MuJoCo's integration state), `task`, `unstable` [n], the buttons' latches and counters
