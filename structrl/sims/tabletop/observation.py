@@ -16,6 +16,7 @@ Objects' positions carry the shift, and what derives from them does too.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from structrl.sims.tabletop.scene import BOX, FINGER_OPEN, HAND, View
 from structrl.sims.tabletop.settings import BUTTON_DOWN, Array
@@ -24,16 +25,14 @@ STATE = FEATURES = 15
 COARSE, FINE_OBJECT, FINE_FIXTURE = 0.1, 0.02, 0.03  # m
 
 
-def observe(view: View, velocity: Array, leash: Array, bias: Array) -> dict[str, np.ndarray]:
-    """Observations of the environments of a view.
+def proprioception(view: View, velocity: Array, leash: Array) -> NDArray[np.float32]:
+    """`state` of the environments of a view.
 
     Args:
         view: the true state.
         velocity: of the hand's four joints, [n, 4].
         leash: how far the command may run ahead, [4].
-        bias: added to the objects' positions, [3] in m.
     """
-    scene, setting = view.scene, view.scene.setting
     state = np.concatenate(
         [
             (view.hand - [0, 0, 0.15, 0]) / [0.2, 0.2, 0.1, 1],
@@ -44,6 +43,12 @@ def observe(view: View, velocity: Array, leash: Array, bias: Array) -> dict[str,
         ],
         axis=1,
     )
+    return state.astype(np.float32)
+
+
+def object_states(view: View, bias: Array) -> NDArray[np.float32]:
+    """`tokens` of the environments of a view; `bias` [3] in m is added to the objects' positions."""
+    scene, setting = view.scene, view.scene.setting
     marks = [scene.marks[site] for site in setting.tokens]
     count = len(scene.objects)
     objects = view.objects + bias
@@ -69,4 +74,4 @@ def observe(view: View, velocity: Array, leash: Array, bias: Array) -> dict[str,
             tokens[:, row, 13], tokens[:, row, 14] = np.cos(view.joint(site)), np.sin(view.joint(site))
         else:
             tokens[:, row, 13] = view.share(site)
-    return {"state": state.astype(np.float32), "tokens": tokens.astype(np.float32)}
+    return tokens.astype(np.float32)

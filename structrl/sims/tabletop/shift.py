@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class CameraBias:
-    """How far off the fixed cameras stand: `position` [3] in m (world frame), `angle` in rad about the vertical."""
+    """How far off cameras stand: `position` [3] in m along the axes of the body that carries each, and `angle` in rad
+    about its z axis (the vertical)."""
 
     position: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     angle: float = 0.0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Simulator, Start
 from structrl.sims.tabletop import scene
-from structrl.sims.tabletop.observation import FEATURES, STATE, observe
+from structrl.sims.tabletop.observation import FEATURES, STATE, object_states, proprioception
 from structrl.sims.tabletop.predicates import VOCABULARY, AtomTable
 from structrl.sims.tabletop.render import Cameras
 from structrl.sims.tabletop.scene import FINGER_OPEN, HAND, Scene, View
@@ -49,7 +49,7 @@ class TabletopSimulator(Simulator):
         shift: as it was read.
 
     Raises:
-        ValueError: a task does not fit the scene, `shift` has an unknown key or a wrong value, or cameras are not the
+        ValueError: a task does not fit the scene, `shift` has an unknown key or a wrong value, or a camera is not the
             scene's.
     """
 
@@ -75,11 +75,11 @@ class TabletopSimulator(Simulator):
         self.model = self.scene.model
         if (self.scene.half_size[:, 1] > 0.9 * FINGER_OPEN).any():
             raise ValueError(f"shift: objects scaled by {self.shift.object_size:g} do not fit between the fingers")
-        rows = len(self.scene.objects) + len(self.scene.setting.tokens)
+        off = self.shift.camera_bias
+        self.cameras = Cameras(self.model, cameras, camera_size, off.position, off.angle) if len(cameras) else None
         self.observation = {"state": ((STATE,), np.float32)}
-        bias = self.shift.camera_bias
-        self.cameras = Cameras(self.model, cameras, camera_size, bias.position, bias.angle) if len(cameras) else None
         if self.cameras is None:
+            rows = len(self.scene.objects) + len(self.scene.setting.tokens)
             self.observation["tokens"] = ((rows, FEATURES), np.float32)
         else:
             self.observation |= self.cameras.observation
@@ -177,14 +177,13 @@ class TabletopSimulator(Simulator):
         return self._table.tests[task]
 
     def observe(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`state` [n, 15] and `tokens` [n, rows, 15], see `structrl.sims.tabletop.observation`.
-
-        With cameras, `images.<camera>` uint8 [n, 3, h, w] in place of the tokens.
-        """
-        seen = observe(self.view(ids), self._qvel[ids, HAND], LEASH, self.shift.object_bias)
-        if self.cameras is None:
-            return seen
-        return {"state": seen["state"], **self.cameras.observe(self.batch, ids)}
+        """`state` [n, 15] and `tokens` [n, rows, 15], see `structrl.sims.tabletop.observation`; with cameras,
+        `images.<camera>` uint8 [n, 3, h, w] in place of the tokens."""
+        view = self.view(ids)
+        seen = {"state": proprioception(view, self._qvel[ids, HAND], LEASH)}
+        if self.cameras is not None:
+            return {**seen, **self.cameras.observe(self.batch, ids)}
+        return seen | {"tokens": object_states(view, self.shift.object_bias)}
 
     def unstable(self, ids: Ids) -> NDArray[np.bool_]:
         """Which environments had unstable physics since their reset, [n]."""
