@@ -100,7 +100,8 @@ def test_completion_of_arguments_and_names():
     assert "add" not in words(head + "plan add(|") and "snack" in words(head + "plan each x in (|")
     assert words('sim tabletop(scene="lunch")\nlet a = "|', "entity") >= {"apple_1", "box_1"}
     assert words("sim |") == {"libero", "tabletop"} and "tabletop" in words("sim tab|")
-    assert words("sim tabletop(scene=|") == {'"lunch"'} and words('sim tabletop(scene="|') == {"lunch"}
+    assert words("sim tabletop(scene=|") == {'"blocks"', '"kitchen"', '"lunch"'}
+    assert words('sim tabletop(scene="|') == {"blocks", "kitchen", "lunch"}
     assert '"libero_10"' in words("sim libero(suite=|") and len(words("sim libero(suite=|")) == 5
     assert words('sim libero(suite="libero_10", task=|') == set("0123456789")
     assert words("sim libero(task=|", "scene") == set(), "which tasks there are depends on the suite"

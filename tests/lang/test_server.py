@@ -102,7 +102,7 @@ def test_questions():
     async def session(client, found):
         where = at(GOOD, "close(box)")
         hover = await client.text_document_hover_async(types.HoverParams(where.text_document, where.position))
-        assert "the lid is shut" in hover.contents.value and "< 0.1 rad" in hover.contents.value
+        assert "the lid, drawer or cover is shut" in hover.contents.value and "< 0.05" in hover.contents.value
         assert hover.range == types.Range(types.Position(4, 40), types.Position(4, 45))
 
         where = at(GOOD, "first\n")
