@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from structrl.policies.images import ImageEncoder
+from structrl.policies.images import WIDTH, ImageEncoder
 from structrl.policies.protocol import VLA, VLASpec
 from structrl.policies.text import ByteEncoder, MiniLMEncoder
 
@@ -70,7 +70,7 @@ class CompactVLA(VLA):
         self.observed = [name for name in ("state", "tokens") if name in spec.observation]
         self.images = nn.ModuleList(ImageEncoder(spec.observation[name], image_channels) for name in self.cameras)
         observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
-        observed_width += sum(encoder.width for encoder in self.images)
+        observed_width += len(self.images) * WIDTH
         chunk_width = self.rows * self.dims
 
         self.text = (ByteEncoder if text == "bytes" else MiniLMEncoder)(spec.commands, TEXT_WIDTH)

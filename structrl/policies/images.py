@@ -30,7 +30,6 @@ class ImageEncoder(nn.Module):
         super().__init__()
         if len(shape) != 3 or shape[0] != 3 or shape[1] % 8 or shape[2] % 8:
             raise ValueError(f"the image encoder reads pictures [3, h, w], h and w multiples of 8, not {list(shape)}")
-        self.width = WIDTH
         self.first = nn.Conv2d(3, channels // 2, 8, 4, 2)
         self.second = nn.Conv2d(channels // 2, channels, 3, 2, 1)
         self.third = nn.Conv2d(channels, channels, 3, 1, 1)

@@ -56,7 +56,8 @@ class Episodes:
             start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone,
             out_of_order, at_reset [P, N] bool, credited_at, interval [P, N] and bunched [P].
         final: [P], observation, task and reward_state after the last chunk.
-        seconds: wall time spent in `simulate`, `observe` (rendering, with cameras) and `infer`.
+        seconds: wall time spent in `simulate`, `observe` (rendering, with cameras; workers' belongs to
+            `simulate`) and `infer`.
         kept: int64 [P], the row of each episode in the list of starts; `arange(P)` where none was dropped.
         asked: length of that list.
     """

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class CameraBias:
-    """How far off cameras stand: `position` [3] in m along the axes of the body that carries each, and `angle` in rad
-    about its z axis (the vertical)."""
+    """How far off every camera stands: `position` [3] in m and `angle` in rad about z, both along the axes of the body
+    that carries it (the world for fixed cameras, the hand for `wrist`)."""
 
     position: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     angle: float = 0.0

@@ -75,10 +75,10 @@ def apple(sim):
     return np.argwhere(red > 2 * green + 40).mean(0)
 
 y, x = apple(sim)
-sim._qpos[0, 7] += 0.06
+sim._qpos[0, sim.scene.positions[0, 1]] += 0.06
 y_far, x_far = apple(sim)
-sim._qpos[0, 7] -= 0.06
-sim._qpos[0, 6] += 0.06
+sim._qpos[0, sim.scene.positions[0, 1]] -= 0.06
+sim._qpos[0, sim.scene.positions[0, 0]] += 0.06
 y_right, x_right = apple(sim)
 assert y_far < y - 1 and abs(x_far - x) < 1.5, (y, x, y_far, x_far)
 assert x_right > x + 1 and abs(y_right - y) < 1.5, (y, x, y_right, x_right)
