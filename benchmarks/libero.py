@@ -284,9 +284,7 @@ def main():
             print(f"{name}: {times:.1f} times the steps of {other} (wanted {bar:g})")
     if "TorchRL, cameras" in found:
         slow, quick = found["TorchRL, cameras"]["reset"], found["structrl, cameras"]
-        print(
-            f"reset: {slow / quick['reset']:.0f} times faster than TorchRL, {slow / quick['again']:.0f} once settled"
-        )
+        print(f"reset: {slow / quick['reset']:.0f} times faster than TorchRL, {slow / quick['again']:.0f} once settled")
     for workers in given.workers:
         got = pool(given.libero, given.steps, workers)
         print(
