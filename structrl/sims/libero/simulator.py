@@ -4,6 +4,7 @@ Shapes: E environments, n of them asked for, A = 7 action dims, S padded state, 
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,8 @@ class LiberoSimulator(Simulator):
         ValueError: a task does not fit the simulator, or an argument is none of its values.
         LiberoMissingError: this Python has no LIBERO.
     """
+
+    film: ClassVar = {"cameras": ["agentview"], "camera_size": 256}
 
     def __init__(
         self,
