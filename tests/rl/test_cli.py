@@ -368,7 +368,16 @@ def test_grpo_and_a_reward_hook_by_config(config):
     lines = curves(config.parent / "run")
     assert [v for _, v in lines["grpo/groups"]] == [2 * v for _, v in lines["grpo/rounds"]]
     assert all(v > 0 for _, v in lines["reward/used/bonus"])
-    assert cli.fit(["--config", str(config), "--resume", "--trainer.max_epochs=3"]) == 0
+    nothing = ["--model.grpo.dynamic_sampling=mask", "--model.grpo.min_return_std=1e9"]
+    argv = ["--config", str(config), "--resume", "--trainer.max_epochs=4", "--model.grpo.keep_if=return_std", *nothing]
+    assert cli.fit(argv) == 0
+    saved = torch.load(config.parent / "run/checkpoints/epoch-00003.ckpt", weights_only=True)
+    assert saved["epoch"] == 3, "iterations without an update are saved too"
+    assert saved["structrl"]["env_steps"] == lines_end(config.parent / "run")
+
+
+def lines_end(run):
+    return curves(run)["charts/iteration"][-1][0]
 
 
 def test_handlers_are_restored(config):
