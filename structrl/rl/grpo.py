@@ -49,6 +49,17 @@ class GRPO(OnPolicy):
         self.group_size = grpo.group_size
         self.rounds = 1  # of the latest iteration
 
+    def on_fit_start(self) -> None:
+        """Check what potential-based shaping asks for.
+
+        Raises:
+            ValueError: the reward shapes with a discount; returns of groups have none.
+        """
+        super().on_fit_start()
+        reward = self._data.env.reward.resolved()
+        if reward.pace == "potential" and reward.gamma != 1:
+            raise ValueError("potential-based shaping of undiscounted returns needs data.env.reward.gamma 1")
+
     def wants_more(self, rounds: list[Episodes]) -> bool:
         """With `refill`: until enough groups are kept, or `max_rounds`."""
         self.rounds = len(rounds)

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -52,9 +53,18 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from None
 
 
+class EveryEpoch(ModelCheckpoint):
+    """Saves also after an epoch without an optimiser step: an iteration whose groups all taught nothing is over too."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Lightning would take the unchanged step counter for a second call on one state."""
+        self._last_global_step_saved = -1
+        super().on_train_epoch_end(trainer, pl_module)
+
+
 def checkpoint_callback(folder: Path) -> ModelCheckpoint:
     """Saves after every epoch (every iteration of RL), keeps the two newest, and links `last.ckpt` to the newest."""
-    return ModelCheckpoint(
+    return EveryEpoch(
         dirpath=folder / CHECKPOINTS,
         filename="epoch-{epoch:05d}",
         auto_insert_metric_name=False,

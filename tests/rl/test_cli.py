@@ -342,6 +342,44 @@ def test_overrides(config):
     assert resolved["model"]["init_args"]["policy"]["init_args"]["width"] == 16
 
 
+def test_the_reference_policy_survives_a_resume(config, capsys):
+    argv = ["--config", str(config), "--data.evaluate_episodes=0", "--model.ppo.kl_weight=0.5"]
+    folders = [config.parent / name for name in ("once", "twice")]
+    for folder, stops in zip(folders, ((3,), (2, 3)), strict=True):
+        for epochs in stops:
+            more = [f"--trainer.default_root_dir={folder}", f"--trainer.max_epochs={epochs}", "--resume"]
+            assert cli.fit([*argv, *more]) == 0
+    assert_same_run(*folders)
+    saved = torch.load(folders[0] / "checkpoints/last.ckpt", weights_only=True)
+    name = next(k for k in saved["structrl"]["reference"] if "chunk_out" in k and k.endswith("weight"))
+    assert not torch.equal(saved["structrl"]["reference"][name], saved["state_dict"][f"policy.{name}"])
+    without = [f"--trainer.default_root_dir={config.parent / 'without'}", "--data.evaluate_episodes=0", "--resume"]
+    assert cli.fit(["--config", str(config), *without, "--trainer.max_epochs=1"]) == 0
+    assert cli.fit(["--config", str(config), *without, "--model.ppo.kl_weight=0.5"]) == 1
+    assert "ppo.kl_weight was 0 when the run began" in capsys.readouterr().err
+
+
+def test_grpo_and_a_reward_hook_by_config(config):
+    text = config.read_text().replace("structrl.rl.module.PPO", "structrl.rl.grpo.GRPO")
+    text = text.replace("ppo: {critic_warmup: 1, ", "grpo: {group_size: 4, reward_weights: {bonus: 0.5}, ")
+    text = text.replace("    grpo:", "    reward_hook: tests.rl.test_module.with_bonus\n    grpo:")
+    config.write_text(text)
+    assert cli.fit(["--config", str(config), "--trainer.max_epochs=2", "--model.grpo.dynamic_sampling=refill"]) == 0
+    lines = curves(config.parent / "run")
+    assert [v for _, v in lines["grpo/groups"]] == [2 * v for _, v in lines["grpo/rounds"]]
+    assert all(v > 0 for _, v in lines["reward/used/bonus"])
+    nothing = ["--model.grpo.dynamic_sampling=mask", "--model.grpo.min_return_std=1e9"]
+    argv = ["--config", str(config), "--resume", "--trainer.max_epochs=4", "--model.grpo.keep_if=return_std", *nothing]
+    assert cli.fit(argv) == 0
+    saved = torch.load(config.parent / "run/checkpoints/epoch-00003.ckpt", weights_only=True)
+    assert saved["epoch"] == 3, "iterations without an update are saved too"
+    assert saved["structrl"]["env_steps"] == lines_end(config.parent / "run")
+
+
+def lines_end(run):
+    return curves(run)["charts/iteration"][-1][0]
+
+
 def test_handlers_are_restored(config):
     before = signal.getsignal(signal.SIGTERM)
     cli.fit(["--config", "nowhere.yaml"])

@@ -1,0 +1,182 @@
+"""Runs the study of docs/study/protocol.md, or the part of it that is asked for; what is finished is not run again.
+
+    python -m benchmarks.study TASK --shifts 0.014 0.018 0.022     # start success of the discarded block
+    python -m benchmarks.study TASK --blocks 0 1 2 --arms main     # runs; interrupted, the same command continues
+    python -m benchmarks.study TASK --report                       # results.csv and summary.md of what is finished
+
+Every step is a `structrl` command of its own in a folder under --runs; a run that was killed is resumed.
+"""
+
+import argparse
+import csv
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from benchmarks.study.arms import ARMS, COMPARISONS, MAIN, TOY, Scale, arm_config, env_config, sft_config
+from benchmarks.study.statistics import Curve, area, sign_flip, steps_to, t_interval
+
+DISCARDED = 1000  # number of the block on which shift and hyper-parameters are chosen
+LEVEL = 0.2
+
+
+def structrl(*arguments: str) -> None:
+    """One command of the tool; ends the study if it fails."""
+    print("$ structrl", *arguments, flush=True)
+    subprocess.run([sys.executable, "-m", "structrl.cli", *arguments], check=True)
+
+
+def fit(config: dict[str, Any]) -> Path:
+    """Run a config to its end and return its last checkpoint; at once if it is finished.
+
+    Raises:
+        RuntimeError: the run was stopped before its end.
+    """
+    folder = Path(config["trainer"]["default_root_dir"])
+    last = folder / "checkpoints" / f"epoch-{config['trainer']['max_epochs'] - 1:05d}.ckpt"
+    if not last.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder.with_suffix(".yaml")
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+        structrl("fit", "--config", str(path), *(["--resume"] if (folder / "checkpoints/last.ckpt").exists() else []))
+    if not last.exists():
+        raise RuntimeError(f"{folder} was stopped before its end; the same command continues")
+    return last
+
+
+def warm_start(task: str, scale: Scale, block: int, folder: Path) -> Path:
+    """Demonstrations and supervised policy of a block."""
+    demos = folder / "demos.h5"
+    if not demos.exists():
+        structrl(
+            "demos", task, "--episodes", str(scale.demos), "--slop", str(scale.slop), "--seed", str(block), "--out",
+            str(demos),
+        )  # fmt: skip
+    return fit(sft_config(task, scale, block, str(folder / "sft"), str(demos)))
+
+
+def run_arm(task: str, scale: Scale, block: int, name: str, runs: Path) -> None:
+    """One arm of a block, from the block's warm start."""
+    folder = runs / f"block_{block}"
+    weights = warm_start(task, scale, block, folder)
+    fit(arm_config(task, scale, ARMS[name], block, str(folder / name), str(weights)))
+
+
+def choose_shift(task: str, scale: Scale, shifts: list[float], episodes: int, runs: Path) -> None:
+    """Success of the discarded block's warm start in worlds that are off by each of `shifts`."""
+    folder = runs / f"block_{DISCARDED}"
+    weights = warm_start(task, scale, DISCARDED, folder)
+    for shift in shifts:
+        world = dataclasses.replace(scale, shift=shift)
+        config = folder / f"shift_{shift:g}.yaml"
+        model = sft_config(task, world, DISCARDED, "", "")["model"]
+        env = {"init_args": {"env": env_config(task, world, {"preset": "structrl"})}}
+        config.write_text(yaml.safe_dump({"model": model, "data": env}))
+        structrl(
+            "evaluate", "--checkpoint", str(weights), "--env-from", str(config), "--episodes", str(episodes),
+            "--output", str(config.with_suffix(".json")),
+        )  # fmt: skip
+
+
+def curves(runs: Path, task: str) -> dict[tuple[str, int], dict[str, Curve]]:
+    """(arm, block) -> metric of the evaluations -> points, of everything under `runs` that was evaluated."""
+    found = {}
+    prefix = f"evaluate/task/{task}/"
+    for events in sorted(runs.glob("block_*/*/tensorboard")):
+        arm, block = events.parent.name, int(events.parent.parent.name.removeprefix("block_"))
+        if arm not in ARMS or block == DISCARDED:
+            continue
+        log = EventAccumulator(str(events))
+        log.Reload()
+        tags = [t for t in log.Tags()["scalars"] if t.startswith(prefix)]
+        found[arm, block] = {t.removeprefix(prefix): [(e.step, e.value) for e in log.Scalars(t)] for t in tags}
+    return found
+
+
+def report(runs: Path, task: str, out: Path) -> str:
+    """Write results.csv and summary.md; the latter's text."""
+    found = curves(runs, task)
+    if not found:
+        return f"nothing is finished under {runs}\n"
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "results.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["arm", "block", "metric", "env_steps", "value"])
+        for (arm, block), metrics in found.items():
+            writer.writerows([arm, block, m, int(x), f"{y:.6g}"] for m, points in metrics.items() for x, y in points)
+    success = {key: metrics["success"] for key, metrics in found.items()}
+    until = min(curve[-1][0] for curve in success.values())
+    areas = {key: area(curve, until) for key, curve in success.items()}
+    arms = [arm for arm in ARMS if any(a == arm for a, _ in success)]
+    lines = [
+        f"Area: mean success up to {until:.0f} environment steps, the shortest run's end.\n",
+        f"| arm | blocks | area | final success | steps to {100 * LEVEL:.0f} % (median; reached by) |",
+        "|---|---|---|---|---|",
+    ]
+    for arm in arms:
+        mine = [key for key in success if key[0] == arm]
+        reached = [s for key in mine if (s := steps_to(success[key], LEVEL)) is not None]
+        # a median over all blocks, with those that never got there at infinity
+        middle = statistics.median(reached + [float("inf")] * (len(mine) - len(reached)))
+        final = statistics.mean(success[key][-1][1] for key in mine)
+        lines.append(
+            f"| {arm} | {len(mine)} | {statistics.mean(areas[key] for key in mine):.4f} | {final:.3f} | "
+            f"{'never' if middle == float('inf') else f'{middle:.0f}'}; {len(reached)}/{len(mine)} |"
+        )
+    lines += [
+        "",
+        "| comparison of areas | blocks | difference | 95 % t-interval | sign-flip p |",
+        "|---|---|---|---|---|",
+    ]
+    for a, b in COMPARISONS:
+        blocks = [block for arm, block in success if arm == a and (b, block) in success]
+        if len(blocks) < 2:
+            continue
+        differences = [areas[a, block] - areas[b, block] for block in blocks]
+        low, high = t_interval(differences)
+        lines.append(
+            f"| {a} - {b} | {len(blocks)} | {statistics.mean(differences):+.4f} | [{low:+.4f}, {high:+.4f}] | "
+            f"{sign_flip(differences):.4f} |"
+        )
+    text = "\n".join(lines) + "\n"
+    (out / "summary.md").write_text(text)
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", help="a .task file with durations, or the name of one that comes with structrl")
+    parser.add_argument("--blocks", type=int, nargs="*", default=[], help="numbers, also the seeds")
+    parser.add_argument("--arms", nargs="+", default=["main"], help=f"main, or of: {', '.join(ARMS)}")
+    parser.add_argument("--shifts", type=float, nargs="+", help="m: start success of the discarded block in each")
+    parser.add_argument("--shift-episodes", type=int, default=2048)
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--runs", type=Path, default=Path("runs/study"))
+    parser.add_argument("--out", type=Path, default=Path("docs/study"))
+    parser.add_argument("--toy", action="store_true", help="two iterations of a few episodes, to try the machinery")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="fields of Scale, {'shift': 0.02}")
+    args = parser.parse_args()
+    arms = [name for arm in args.arms for name in (MAIN if arm == "main" else (arm,))]
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        parser.error(f"unknown arms: {', '.join(unknown)}; there are: main, {', '.join(ARMS)}")
+    scale = dataclasses.replace(TOY if args.toy else Scale(), **args.set)
+    if args.shifts:
+        choose_shift(args.task, scale, args.shifts, args.shift_episodes, args.runs)
+    for block in args.blocks:  # block by block: what is finished early is a whole block
+        for name in arms:
+            run_arm(args.task, scale, block, name, args.runs)
+    if args.report:
+        from structrl.task import load_task
+
+        print(report(args.runs, load_task(args.task).name, args.out))
+
+
+if __name__ == "__main__":
+    main()
