@@ -64,7 +64,7 @@ def script(robot: Robot, task: TaskSpec) -> Steps:
                 continue  # what it is for has been reached
             for atom in wanted(task, task.subtasks[i]):
                 try:
-                    yield from achieve(robot, atom)
+                    yield from achieve(robot, atom, share(task, atom))
                 except UnableError:
                     yield from robot.rise(0.05, OPEN)
 
@@ -88,8 +88,16 @@ def holds(robot: Robot, atom: AtomSpec) -> bool:
     return bool(robot.env._eval_predicate([OWN[atom.predicate], *atom.args]))
 
 
-def achieve(robot: Robot, atom: AtomSpec) -> Iterator[NDArray[np.float64]]:
-    """The skill that makes an atom true.
+def share(task: TaskSpec, atom: AtomSpec) -> float:
+    """Which part of a region an object goes to: the middle, or one half if two go there, and so on."""
+    same = [a for a in task.atoms if a.predicate in ("in", "on") and a.args[1:] == atom.args[1:]]
+    if atom not in same or len(same) == 1:
+        return 0.0
+    return (2 * same.index(atom) - (len(same) - 1)) / len(same)
+
+
+def achieve(robot: Robot, atom: AtomSpec, part: float) -> Iterator[NDArray[np.float64]]:
+    """The skill that makes an atom true; `part` says where in a region, see `Robot.put`.
 
     Raises:
         UnableError: there is none, or it cannot be carried out from here.
@@ -109,7 +117,7 @@ def achieve(robot: Robot, atom: AtomSpec) -> Iterator[NDArray[np.float64]]:
                 yield from robot.drag(name, atom.args[1])  # a flat dish
                 return
             if robot.held:
-                yield from robot.put(name, atom.args[1])
+                yield from robot.put(name, atom.args[1], part)
         case "turned_on" | "turned_off":
             yield from articulated.turn(robot, name, atom.predicate == "turned_on")
         case "open":
