@@ -234,7 +234,7 @@ class LiberoSimulator(Simulator):
         return task.renderer
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`physics` [n, S], `fixtures` [n, F, 7], `control` [n, 14], `heights` [n, max atoms], `task` and `unstable`."""
+        """`physics` [n, S], `fixtures` [n, F, 7], `control` [n, 14], `heights` [n, atoms], `task` and `unstable`."""
         n = len(ids)
         widths = [2 * own.width + _ACTUATORS - 1 for own in self._own]
         state = {
