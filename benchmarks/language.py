@@ -7,6 +7,7 @@ PYTHON is an interpreter that has `pddl`: `python3 -m venv /tmp/pddl && /tmp/pdd
 same steps, about as many lines and characters long, each in a fresh process, with its parser built beforehand; lines
 per second are medians of CPU time. `pddl` reads a problem (its own grammar, `lark` too) and checks types and names;
 ours parses, checks names, kinds and units against the tabletop's vocabulary, expands and orders.
+Start-up is that of every run but the very first, which builds the parser's tables and keeps them for the user.
 """
 
 import argparse

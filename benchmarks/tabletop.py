@@ -1,4 +1,4 @@
-"""Speed of the tabletop over raw `mujoco.batch` stepping of the same scene with the same controls, in one run.
+"""Speed of every tabletop scene over raw `mujoco.batch` stepping of it with the same controls, in one run.
 
     python -m benchmarks.tabletop [--num-envs 128] [--steps 72] [--repeats 5] [--threads 1]
 
@@ -29,7 +29,7 @@ from structrl.sims.tabletop.expert import TabletopExpert
 from structrl.sims.tabletop.simulator import TabletopSimulator
 from structrl.task import load_task
 
-TASK = "tabletop/pack_lunch"
+TASKS = ("tabletop/pack_lunch", "tabletop/stack_tower", "tabletop/cook_dinner")  # one for each scene
 CHUNK = 8  # environment steps
 
 
@@ -59,9 +59,9 @@ def record(sim: TabletopSimulator, steps: int, seed: int = 0) -> Recording:
     return Recording(starts, physics, np.stack(actions), np.stack(controls))
 
 
-def raw(recording: Recording, threads: int) -> Callable[[], np.ndarray]:
-    """MuJoCo's batch alone; returns its final state."""
-    batch = Batch(scene.load_model(), len(recording.starts), threads)
+def raw(name: str, recording: Recording, threads: int) -> Callable[[], np.ndarray]:
+    """MuJoCo's batch of scene `name` alone; returns its final state."""
+    batch = Batch(scene.load_model(name), len(recording.starts), threads)
     control = batch.bind("ctrl")
 
     def replay() -> np.ndarray:
@@ -91,10 +91,10 @@ def simulator(sim: TabletopSimulator, recording: Recording) -> Callable[[], np.n
     return replay
 
 
-def chunk_env(recording: Recording, threads: int) -> Callable[[], np.ndarray]:
+def chunk_env(task: str, recording: Recording, threads: int) -> Callable[[], np.ndarray]:
     """The whole environment of training, from the action chunk to the reward in the TensorDict."""
     num_envs = len(recording.starts)
-    env = make_env(EnvConfig(tasks=[TASK], num_envs=num_envs, chunk=CHUNK, sim={"threads": threads}))
+    env = make_env(EnvConfig(tasks=[task], num_envs=num_envs, chunk=CHUNK, sim={"threads": threads}))
     ids = np.arange(num_envs)
     starts = torch.tensor([start_row(start) for start in recording.starts])
     reset = env.reset(TensorDict({keys.START: starts}, [num_envs]))
@@ -144,17 +144,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    sim = TabletopSimulator([load_task(TASK)], args.num_envs, args.threads)
-    recording = record(sim, args.steps)
-    contenders = {
-        "raw": raw(recording, args.threads),
-        "simulator": simulator(sim, recording),
-        "chunk env": chunk_env(recording, args.threads),
-    }
-    final = {name: replay() for name, replay in contenders.items()}
-    if different := [name for name in final if not np.array_equal(final["raw"], final[name])]:
-        raise SystemExit(f"raw and {', '.join(different)} ended in different states: they did not do the same work")
-    compare(contenders, args.num_envs * args.steps, args.repeats)
+    for task in TASKS:
+        sim = TabletopSimulator([load_task(task)], args.num_envs, args.threads)
+        print(f"scene {sim.scene.name}, {task}, {args.num_envs} environments x {args.steps} steps")
+        recording = record(sim, args.steps)
+        contenders = {
+            "raw": raw(sim.scene.name, recording, args.threads),
+            "simulator": simulator(sim, recording),
+            "chunk env": chunk_env(task, recording, args.threads),
+        }
+        final = {name: replay() for name, replay in contenders.items()}
+        if different := [name for name in final if not np.array_equal(final["raw"], final[name])]:
+            raise SystemExit(f"raw and {', '.join(different)} ended in different states: they did not do the same work")
+        compare(contenders, args.num_envs * args.steps, args.repeats)
 
 
 if __name__ == "__main__":

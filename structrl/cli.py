@@ -25,6 +25,7 @@ COMMANDS = {
         "measure subtask durations and write them into the .task file",
     ),
     "fit": ("structrl.rl.cli", "fit", "train: --config X.yaml; --resume continues a run"),
+    "doctor": ("structrl.doctor.command", "main", "what this machine offers, and what is wrong with it"),
     "validate": ("structrl.rl.cli", "validate", "run a config's validation episodes"),
     "evaluate": ("structrl.evaluate.command", "main", "success per task and subtask, with Wilson intervals"),
 }

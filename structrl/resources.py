@@ -1,11 +1,14 @@
 """Finds `grammar/`, `tasks/` and `configs/`: inside the wheel when installed, at the top of a source checkout."""
 
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # Python 3.10, in which workers may run, has it elsewhere
 
 
-def folder(name: str) -> Traversable:
+def folder(name: str) -> "Traversable":
     """The folder `name` (`grammar`, `tasks` or `configs`).
 
     Raises:

@@ -1,7 +1,7 @@
 """A scripted toy simulator: a point that actions push around; atoms from its position or from given traces."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,15 @@ def toy_task(
     )  # fmt: skip
 
 
+def picture(position: np.ndarray, size: int) -> np.ndarray:
+    """Pictures [n, 3, size, size] of points [n, dims >= 2]: up is axis 1, right is axis 0."""
+    out = np.zeros((len(position), 3, size, size), np.uint8)
+    row = np.clip((1 - position[:, 1]) / 2 * size, 0, size - 1).astype(int)
+    column = np.clip((1 + position[:, 0]) / 2 * size, 0, size - 1).astype(int)
+    out[np.arange(len(out)), :, row, column] = 255
+    return out
+
+
 class ToySimulator(Simulator):
     """Position in [-1, 1]^dims moves by STEP * action; it starts in [-0.5, 0.5]^dims, drawn from the start's seed.
 
@@ -51,7 +60,10 @@ class ToySimulator(Simulator):
         trace: start -> bool [T+1, atoms]; the atoms of an episode by step (the last row goes on) instead of dynamics.
         unstable_at: start -> step from which the episode's physics is unstable, or None.
         shift: added to the observed position (not to the true one).
+        pictures: size of `images.front`, in which a white square is where the point is; 0: none.
     """
+
+    film: ClassVar = {"pictures": 16}
 
     def __init__(
         self,
@@ -61,12 +73,16 @@ class ToySimulator(Simulator):
         trace: Callable[[Start], np.ndarray] | None = None,
         unstable_at: Callable[[Start], int | None] | None = None,
         shift: float = 0.0,
+        pictures: int = 0,
     ):
         self.tasks, self.num_envs, self.control_hz = tuple(tasks), num_envs, 10.0
         self.action = ActionSpec(
             tuple(f"axis_{i}" for i in range(dims)), ("0.1",) * dims, (-1.0,) * dims, (1.0,) * dims
         )
         self.observation = {"state": ((dims,), np.float32), "tokens": ((dims, 3), np.float32)}
+        self._pictures = pictures
+        if pictures:
+            self.observation["images.front"] = ((3, pictures, pictures), np.uint8)
         self._trace, self._unstable_at, self._shift = trace, unstable_at, shift
         self._width = max(len(spec.atoms) for spec in tasks)
         self.position = np.zeros((num_envs, dims))
@@ -120,7 +136,8 @@ class ToySimulator(Simulator):
         self.observed.append(ids.copy())
         seen = (self.position[ids] + self._shift).astype(np.float32)
         tokens = np.stack([seen, np.full_like(seen, THRESHOLD), seen > THRESHOLD], -1).astype(np.float32)
-        return {"state": seen, "tokens": tokens}
+        seen_too = {"images.front": picture(self.position[ids], self._pictures)} if self._pictures else {}
+        return {"state": seen, "tokens": tokens, **seen_too}
 
     def unstable(self, ids):
         if self._unstable_at is None:

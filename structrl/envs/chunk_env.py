@@ -3,6 +3,7 @@
 Shapes: E environments, H chunk length, A action dims, N padded subtasks. Keys are those of `structrl.keys`.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +62,9 @@ class ChunkEnv(EnvBase):
         simulator: the batch, or what is known of one in workers.
         runner: a ChunkRunner or Pool; `runner.counts` counts invalid starts, failures, unstable physics, clipped steps.
         last_chunk: the ChunkResult of the last step or, after a reset, None.
+        observe_every: environment steps between observations, for recording: in between, the latest one is repeated.
+            A multiple of `chunk`; 0 observes after every chunk.
+        observe_seconds: wall time spent in observing since construction.
     """
 
     last_chunk: ChunkResult | None
@@ -75,6 +79,7 @@ class ChunkEnv(EnvBase):
         self.simulator: SimulatorInfo = info
         self.chunk = chunk
         self.last_chunk = None
+        self.observe_every, self.observe_seconds = 0, 0.0
         self._seed, self._episode = 0, 0
         self._start = np.zeros((E, 6), np.int64)
         self._steps = np.zeros(E, np.int64)
@@ -143,15 +148,20 @@ class ChunkEnv(EnvBase):
         action = tensordict.get(keys.ACTION).detach().to("cpu", torch.float32).numpy()
         result = self.runner.run(action)
         self._steps[:], self._holds[:] = result.steps, result.holds
-        ids = np.flatnonzero(result.steps)
+        fresh = result.steps > 0
+        if self.observe_every:
+            fresh &= (self.runner.t % self.observe_every == 0) | self.runner.done
+        ids = np.flatnonzero(fresh)
         if len(ids):
             self._observe(ids)
         self.last_chunk = result
         return self._tensordict()
 
     def _observe(self, ids: Ids) -> None:
+        clock = time.perf_counter()
         for name, value in self.runner.observe(ids).items():
             self._seen[name][ids] = value
+        self.observe_seconds += time.perf_counter() - clock
 
     def _tensordict(self) -> TensorDict:
         """The state of all environments in fresh tensors: they outlive the next step."""

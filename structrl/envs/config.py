@@ -16,7 +16,6 @@ from structrl.sims.installed import own_python
 from structrl.sims.pool import Pool
 from structrl.sims.registry import make_simulator, simulator_class, target_of
 from structrl.sims.runner import Runner
-from structrl.sims.vocabulary import load_vocabulary
 from structrl.task import load_task
 
 
@@ -97,10 +96,8 @@ def _runner(cfg: EnvConfig, specs: Sequence[TaskSpec], record: bool) -> Runner:
     )  # fmt: skip
 
 
-def _judges_success(name: str, remote: bool) -> bool:
-    """Whether a simulator has a success check of its own; one that lives elsewhere is not imported here."""
-    if remote:
-        return load_vocabulary(name).has_success
+def _judges_success(name: str) -> bool:
+    """Whether a simulator of this process has a success check; of others `load_task` has asked the vocabulary."""
     return simulator_class(name).own_success is not Simulator.own_success
 
 
@@ -118,7 +115,7 @@ def _problems(specs: Sequence[TaskSpec], paced: bool, python: str | None) -> lis
         sim, other = spec.sim, specs[0].sim
         if sim and other and sim != other:
             found.append(f"{spec.path}: runs on '{sim}', but {specs[0].path} on '{other}'")
-        elif sim and spec.success is None and not _judges_success(sim, bool(python or own_python(sim))):
+        elif sim and spec.success is None and not (python or own_python(sim)) and not _judges_success(sim):
             found.append(f"{spec.path}: add `success CONDITION`: '{sim}' has no success check of its own")
         missing = [s.label for s in spec.subtasks if s.duration is None]
         if paced and missing:

@@ -17,15 +17,17 @@ import torch
 from tqdm import tqdm
 
 import structrl
-from structrl.envs import make_env
+from structrl.envs import EnvConfig, make_env
 from structrl.evaluate.episodes import EpisodeWriter, versions
 from structrl.evaluate.recorder import EpisodeRecorder
+from structrl.evaluate.replay import film, film_config, select
 from structrl.evaluate.report import FORMAT, compare_text, read_report, summarise, table_text
 from structrl.evaluate.run_config import config_of, read_config
+from structrl.evaluate.video import annotate, pictures, require_av, write_mp4
 from structrl.plan import stack_plans
 from structrl.policies.protocol import env_spec
 from structrl.rl.actors import deterministic
-from structrl.rl.rollout import run_episodes
+from structrl.rl.rollout import Episodes, run_episodes
 from structrl.rl.warm_start import load_actor
 from structrl.seeding import Stream
 from structrl.sims.base import Start
@@ -42,6 +44,8 @@ def evaluate(
     num_envs: int | None = None,
     save_episodes: Path | None = None,
     overwrite: bool = False,
+    video: Path | None = None,
+    video_episodes: int = 4,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Run a checkpoint's evaluation episodes.
@@ -55,6 +59,8 @@ def evaluate(
             does not, and contacts can amplify that to another outcome.
         save_episodes: an HDF5 file for all of them, to be explained.
         overwrite: whether that file may be replaced.
+        video: folder for videos of some episodes, failures among them.
+        video_episodes: how many.
         progress: draw a bar.
 
     Returns:
@@ -62,12 +68,16 @@ def evaluate(
 
     Raises:
         FileNotFoundError: no checkpoint, config or task file.
-        ValueError: a config, task or checkpoint that does not fit.
+        ValueError: a config, task or checkpoint that does not fit, or videos of a simulator that makes no pictures.
+        ImportError: videos, and PyAV is not installed.
     """
     own = read_config(config_of(checkpoint))
     other = own if env_from is None else read_config(env_from)
     tasks = len(other.env.tasks)
     config = dataclasses.replace(other.env, num_envs=min(num_envs or other.env.num_envs, episodes * tasks))
+    if video is not None:
+        require_av()
+        film_config(config, 1)  # complain before the episodes are run
     env = make_env(config, record=save_episodes is not None)
     try:
         policy = own.actor_critic(env_spec(env))
@@ -92,6 +102,8 @@ def evaluate(
                 bar.update(finished - bar.n)
 
             done = run_episodes(env, deterministic(policy, starts), starts, on_chunk=record, progress=show)
+        if video is not None:
+            save_videos(video, config, done, video_episodes, env.simulator.control_hz)
         return {
             "format": FORMAT,
             "checkpoint": str(checkpoint),
@@ -100,11 +112,24 @@ def evaluate(
             "episodes": episodes,
             "commit": commit(),
             "versions": versions(),
+            "dropped": done.dropped,
             "invalid_starts": env.runner.counts["invalid_starts"],
             "tasks": summarise(done.table, stack_plans(env.simulator.tasks)),
         }
     finally:
         env.close()
+
+
+def save_videos(folder: Path, config: EnvConfig, episodes: Episodes, count: int, fps: float) -> None:
+    """Film some episodes again and write `folder/<task>-<episode>-<success|failure>.mp4`."""
+    rows = select(episodes, count)
+    reward = dataclasses.asdict(config.reward.resolved())
+    for row, episode in zip(rows, film(config, episodes, rows), strict=True):
+        end = "success" if episode.succeeded else "failure"
+        frames = annotate(episode, pictures(episode), reward, config.chunk, f"{episode.task.name}, episode {row}")
+        path = folder / f"{episode.task.name}-{row:04d}-{end}.mp4"
+        write_mp4(path, frames, fps)
+        print(f"written to {path}")
 
 
 def commit() -> str | None:
@@ -133,10 +158,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the result")
     parser.add_argument("--compare", type=Path, metavar="FILE.json", help="show an earlier result beside this one")
     parser.add_argument("--save-episodes", type=Path, metavar="FILE.h5", help="for structrl explain --episode")
+    parser.add_argument("--video", type=Path, metavar="DIR", help="film some episodes, failures among them (mp4)")
+    parser.add_argument("--video-episodes", type=int, default=4, metavar="N", help="how many (default: 4)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --save-episodes if it exists")
     args = parser.parse_args(argv)
     if args.episodes < 1 or (args.num_envs is not None and args.num_envs < 1) or args.seed < 0:
         parser.error("--episodes and --num-envs must be at least 1, --seed at least 0")
+    if args.video_episodes < 1:
+        parser.error("--video-episodes must be at least 1")
     if args.output is not None and args.output.is_dir():
         parser.error(f"--output {args.output} is a folder; give the name of a file in it")
     torch.set_num_threads(1)  # small layers: more threads are many times slower
@@ -150,15 +179,19 @@ def main(argv: list[str]) -> int:
             num_envs=args.num_envs,
             save_episodes=args.save_episodes,
             overwrite=args.overwrite,
+            video=args.video,
+            video_episodes=args.video_episodes,
         )
         print(table_text(report["tasks"]))
+        if report["dropped"]:
+            print(f"{report['dropped']} episodes were dropped with their workers; no rate counts them")
         if args.output is not None:
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_text(json.dumps(report, indent=1) + "\n")
             print(f"\nwritten to {args.output}")
         if before is not None:
             print(f"\n{compare_text(before, report)}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
         print(f"structrl evaluate: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+import yaml
 from tensordict import TensorDict
 from torch import Tensor
 from tqdm import tqdm
@@ -114,6 +115,20 @@ def record(env: Any, expert: Expert, tally: Tally, seed: int, keep: Callable[[Ep
         first += batch
 
 
+def _simulator_arguments(pairs: Sequence[str], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """`KEY=VALUE` with YAML values."""
+    arguments = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        try:
+            arguments[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            parser.error(f"--sim {pair}: the value is no YAML ({error})")
+        if not key.strip() or not equals:
+            parser.error(f"--sim {pair}: write KEY=VALUE, for example --sim 'cameras=[overview, wrist]'")
+    return arguments
+
+
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="structrl demos", description=__doc__)
@@ -121,27 +136,51 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--episodes", type=int, required=True, metavar="N", help="successful episodes to record")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.h5", help="the file to write")
     parser.add_argument("--slop", type=float, default=0.007, help="spread of the expert's grasps, m (default: 0.007)")
+    parser.add_argument(
+        "--sim",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="argument of the simulator, as env.sim in a config: --sim 'cameras=[overview, wrist]' records pictures",
+    )
+    parser.add_argument(
+        "--observe-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="steps between recorded observations: pictures of every step are many (default: 1)",
+    )
     parser.add_argument("--num-envs", type=int, default=128, help="environments at once (default: 128)")
+    parser.add_argument("--workers", type=int, default=0, help="processes for them; 0: this one, if the simulator can")
+    parser.add_argument("--python", metavar="PATH", help="interpreter of the workers (default: the simulator's own)")
     parser.add_argument("--seed", type=int, default=0, help="of the starts and the slop (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     args = parser.parse_args(argv)
-    if args.episodes < 1 or args.num_envs < 1 or args.seed < 0 or not 0 <= args.slop < float("inf"):
-        parser.error("--episodes and --num-envs must be at least 1, --slop and --seed at least 0")
+    if min(args.episodes, args.num_envs, args.observe_every) < 1 or args.seed < 0 or not 0 <= args.slop < float("inf"):
+        parser.error("--episodes, --num-envs and --observe-every must be at least 1, --slop and --seed at least 0")
+    sim = _simulator_arguments(args.sim, parser)
     torch.set_num_threads(1)  # simulation has the cores
     try:
         task = load_task(args.task)
         target = find_expert(task.sim or "(none)")
         # What is recorded does not depend on pay, and durations may not have been measured yet.
         config = EnvConfig(
-            tasks=[args.task], num_envs=min(args.num_envs, args.episodes), chunk=1, reward=RewardOptions(pace="fixed")
+            tasks=[args.task],
+            num_envs=min(args.num_envs, args.episodes),
+            chunk=1,
+            sim=sim,
+            reward=RewardOptions(pace="fixed"),
+            workers=min(args.workers, args.episodes),
+            python=args.python,
         )
-        meta = {"command": "demos", "task": task.name, "seed": args.seed, "slop": args.slop, "chunk": 1}
+        meta = {"command": "demos", "task": task.name, "seed": args.seed, "slop": args.slop, "chunk": 1, "sim": sim}
         tally = Tally(args.episodes)
         with (
             EpisodeWriter(args.out, meta, overwrite=args.overwrite) as out,
             tqdm(total=args.episodes, desc="demonstrations", unit="episode") as bar,
         ):
             env = make_env(config, record=True)
+            env.base_env.observe_every = args.observe_every
             expert = env.base_env.runner.make_expert(target, slop=args.slop)
             record(env, expert, tally, args.seed, out.append, bar)
             out.meta |= {"attempts": tally.attempts, "failures": tally.failures}

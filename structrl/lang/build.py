@@ -161,7 +161,10 @@ class _Builder:
         given: dict[str, Any] = {}
         for name, value, place in parts[1:]:
             if name in given:
-                self.diagnostics.append(Diagnostic("T033", f"`{_SIGN[name]}` is given twice for one subtask", place))
+                help_ = "leave one of them out"
+                self.diagnostics.append(
+                    Diagnostic("T033", f"`{_SIGN[name]}` is given twice for one subtask", place, help_)
+                )
             given[name] = value
         return tree.Step(_bare(parts[0]), span=span, **given)
 

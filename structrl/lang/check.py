@@ -135,7 +135,7 @@ def _once(document: Document, report: Report) -> None:
         if type(item) in seen:
             word = {tree.TaskName: "task", tree.PlanItem: "plan"}.get(type(item), type(item).__name__.lower())
             message = f"a second `{word}`; the first is on line {seen[type(item)].span.line}"
-            help_ = "join them with `then`, or in a group" if word == "plan" else None
+            help_ = "join them with `then`, or in a group" if word == "plan" else "leave one of them out"
             report.error("T041", message, item.span, help_)
         seen.setdefault(type(item), item)
 

@@ -19,13 +19,16 @@ def condition_text(task: TaskSpec, i: int) -> str:
     return tested if subtask.condition == tested else f"{subtask.condition}, that is {tested}"
 
 
-def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dict[str, str] | None = None) -> str:
+def describe_task(
+    task: TaskSpec, control_hz: float | None = None, meanings: dict[str, str] | None = None, own_success: str = ""
+) -> str:
     """A task in English sentences.
 
     Args:
         task: the task.
         control_hz: steps per second of its simulator, to add seconds to steps.
         meanings: what its simulator's predicates mean, by name.
+        own_success: its simulator's own check, if that is known; a task's own comes first.
     """
 
     def steps(count: float) -> str:
@@ -56,6 +59,8 @@ def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dic
     lines.append("")
     if task.success:
         lines.append(f"  Success, which ends the episode: {text(tree(task.success), task.atoms)}")
+    elif own_success:
+        lines.append(f"  Success, by {task.sim}'s own check, which ends the episode: {own_success}")
     if task.fail:
         lines.append(f"  Failure, which ends the episode unpaid: {text(tree(task.fail), task.atoms)}")
     used = dict.fromkeys(atom.predicate for atom in task.atoms)
@@ -63,16 +68,16 @@ def describe_task(task: TaskSpec, control_hz: float | None = None, meanings: dic
     return "\n".join(lines).rstrip()
 
 
-def _vocabulary(sim: str | None) -> tuple[float | None, dict[str, str]]:
-    """Control rate of a simulator; meaning and default test of its predicates."""
-    if sim is None:
-        return None, {}
-    vocabulary = load_vocabulary(sim)
+def _vocabulary(task: TaskSpec) -> tuple[float | None, dict[str, str], str]:
+    """Control rate of a task's simulator; meaning and default test of its predicates; its own check of success."""
+    if task.sim is None:
+        return None, {}, ""
+    vocabulary = load_vocabulary(task.sim)
     meanings = {
         name: f"{p.meaning}; {p.measure} {p.op} {p.threshold:g} {p.unit}".rstrip() if p.measure else p.meaning
         for name, p in vocabulary.predicates.items()
     }
-    return vocabulary.control_hz, meanings
+    return vocabulary.control_hz, meanings, vocabulary.success(vocabulary.scene(task.sim_args))
 
 
 def explain(argv: list[str]) -> int:
@@ -117,5 +122,5 @@ def explain(argv: list[str]) -> int:
         elif args.format == "ascii":
             print("\n".join(outline(task)))
         else:
-            print(describe_task(task, *_vocabulary(task.sim)))
+            print(describe_task(task, *_vocabulary(task)))
     return code

@@ -90,7 +90,9 @@ class Lowering:
                     if not top:
                         where = f", not to `{self._where}`" if self._where else ""
                         message = f"`newly` belongs to a whole subtask{where}"
-                        help_ = None if where else "write it first, before the whole condition: `newly (a and b)`"
+                        help_ = "write it first, before the whole condition: `newly (a and b)`"
+                        if where:
+                            help_ = f"leave it out: `{self._where}` looks at the moment only"
                         self.report.error("T031", message, expr.span, help_)
                     self._newly = True
                     return self._condition(operand, binding)
@@ -168,7 +170,8 @@ class Lowering:
             if step.worth is not None:
                 subtask.worth = float(step.worth.value)
                 if subtask.worth < 0:
-                    self.report.error("T034", "`worth` cannot be negative", step.worth.span)
+                    help_ = "0 pays nothing; what must not happen is said with `fail`"
+                    self.report.error("T034", "`worth` cannot be negative", step.worth.span, help_)
             if step.label is not None:
                 frame.labels.setdefault(step.label.text, number)
                 subtask.label = "_".join([step.label.text, *frame.values])

@@ -12,6 +12,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from structrl import resources
+from structrl.lang import recovery
 from structrl.lang.build import build
 from structrl.lang.diagnostics import Diagnostic, TaskError
 from structrl.lang.source import MAX_NESTING, Comment, comments, refuse
@@ -76,17 +77,36 @@ def parse(text: str, path: str = "<string>") -> Parsed:
     """Parse a whole file or a bare expression.
 
     Raises:
-        TaskError: for text that does not follow the grammar; the first place only.
+        TaskError: for text that does not follow the grammar; independent errors are all in it.
     """
     text = text.removeprefix("\ufeff")
     refuse(text, path)
     try:
         raw = grammar().parse(text)
     except UnexpectedInput as error:
-        raise TaskError([explain(text, error)], text, path) from None
+        raise TaskError(_all_errors(text, explain(text, error)), text, path) from None
     _bound_depth(raw, text, path)
     document, diagnostics = build(raw)
     return Parsed(document, text, comments(text), diagnostics)
+
+
+def _all_errors(text: str, first: Diagnostic) -> list[Diagnostic]:
+    """The first error, and those behind it that are found once the place of each before is blanked."""
+    found, rest, whole = [first], recovery.skip(text, first), False
+    while rest is not None and len(found) < min(recovery.MAX_ERRORS, recovery.MAX_WORK // len(text)):
+        try:
+            grammar().parse(rest)
+            break
+        except UnexpectedInput as error:
+            following = explain(rest, error)
+        if following.span.start > found[-1].span.start:
+            found.append(following)
+            rest, whole = recovery.skip(rest, following), False
+        elif whole:
+            break
+        else:  # not independent of the one before: more of that has to go
+            rest, whole = recovery.skip(rest, found[-1], whole=True), True
+    return found
 
 
 def _bound_depth(raw: Tree[Any], text: str, path: str) -> None:

@@ -252,7 +252,7 @@ class Scope:
                 return None
             steps = to_si(quantity) * self.vocabulary.control_hz
         if steps <= 0:
-            self.report.error("T034", "a time must be positive", quantity.span)
+            self.report.error("T034", "a time must be positive", quantity.span, "1 step is the shortest that happens")
             return None
         if whole and abs(steps - round(steps)) > 1e-6:
             message = "not a whole number of environment steps"

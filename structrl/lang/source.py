@@ -132,7 +132,10 @@ def _character(text: str, index: int) -> Diagnostic:
     char = text[index]
     name = unicodedata.name(char, "control character").lower()
     shown = f"'{char}' " if char.isprintable() else ""
-    help_ = _WRITE.get(char, "names, numbers and signs are ASCII; other characters belong in comments and strings")
+    plain = unicodedata.normalize("NFKD", char)[:1]  # the letter without its accent
+    write = f"write `{plain}`: " if plain.isascii() and plain.isalnum() else ""
+    rule = "names, numbers and signs are ASCII; other characters belong in comments and strings"
+    help_ = _WRITE.get(char, write + rule)
     if _FORBIDDEN.match(char):
         help_ = "remove it"
     if char == "\r":

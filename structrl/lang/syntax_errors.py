@@ -176,6 +176,8 @@ def _foreign(stop: Stop) -> Answer | None:
 
 
 def _comparison(stop: Stop) -> Answer | None:
+    if stop.rest.startswith("==") and stop.complete:
+        return Answer("`==`: there are no comparisons", "a condition stands by itself; `not a` is its opposite")
     if stop.kind in ("LESSTHAN", "MORETHAN", "EQUAL") and stop.complete:
         help_ = "a threshold is an argument with a unit: `near(a, b, dist=5cm)`"
         return Answer(f"{_shown(stop)}: there are no comparisons", help_)
@@ -277,6 +279,8 @@ def _word(stop: Stop) -> Answer | None:
 
 
 def _missing(stop: Stop) -> Answer | None:
+    if stop.wanting and stop.before in _WORDS and (stop.kind == "$END" or stop.kind[1:].lower() in LINES):
+        return Answer(f"nothing follows `{stop.before}`", f"leave it out, or go on, {_EXAMPLE}", earlier=True)
     if stop.wanting:
         return Answer(f"a condition is missing before {_shown(stop)}", _EXAMPLE)
     if stop.kind == "RPAR" and stop.opener == "":

@@ -1,6 +1,7 @@
 """CompactVLA: the embedded default, 0.6 M parameters, fast enough to learn on a CPU.
 
-Shapes: B batch, T tasks, S proprioception, n x F object-state tokens, W width, H x A action chunk, R reward state.
+Shapes: B batch, T tasks, O what is observed (proprioception, object-state tokens, image features), W width,
+H x A action chunk, R reward state.
 """
 
 import math
@@ -10,6 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
+from structrl.policies.images import ImageEncoder
 from structrl.policies.protocol import VLA, VLASpec
 from structrl.policies.text import ByteEncoder, MiniLMEncoder
 
@@ -19,16 +21,18 @@ CRITIC_TASK_WIDTH = 16
 
 
 class CompactVLA(VLA):
-    """Instruction, proprioception and object-state tokens -> one context vector -> residual action expert.
+    """Instruction, proprioception, object-state tokens and pictures -> one context vector -> residual action expert.
 
     The expert predicts the *clean chunk* x^ (on the same data this learns better than predicting v); the velocity is
-    v = (x^ - x) / max(1 - t, 0.1). The critic is a tower of its own on the raw observations and the task row: the value
-    loss sends no gradient into the actor, and the actor never sees `reward_state`.
+    v = (x^ - x) / max(1 - t, 0.1). The critic is a tower of its own on the raw observations and the task row; of
+    pictures it takes the actor's features, detached (a second tower of convolutions would cost as much as the first).
+    So the value loss sends no gradient into the actor, and the actor never sees `reward_state`.
 
     Args:
         spec: the environment.
         width: W, of the context and the expert.
         depth: residual blocks of the expert.
+        image_channels: of the image encoder, one per camera.
         text: `bytes` trains a small byte-level encoder with the policy; `minilm` uses frozen all-MiniLM-L6-v2.
         critic_sees: `subtasks` adds `reward_state` to the critic's input (privileged, training only), which makes
             future credit predictable; `observation` does not.
@@ -45,21 +49,28 @@ class CompactVLA(VLA):
         spec: VLASpec,
         width: int = 256,
         depth: int = 3,
+        image_channels: int = 32,
         text: Literal["bytes", "minilm"] = "bytes",
         critic_sees: Literal["subtasks", "observation"] = "subtasks",
     ):
         super().__init__(spec, rows=spec.chunk, dims=spec.action_dim)
-        if unreadable := sorted(set(spec.observation) - {"state", "tokens"}):
-            raise ValueError(f"CompactVLA reads observation.state and observation.tokens, not {', '.join(unreadable)}")
+        self.cameras = [name for name in spec.observation if name.startswith("images.")]
+        if unreadable := sorted(set(spec.observation) - {"state", "tokens", *self.cameras}):
+            raise ValueError(
+                "CompactVLA reads observation.state, observation.tokens and observation.images.*, not "
+                + ", ".join(unreadable)
+            )
         if text not in ("bytes", "minilm"):
             raise ValueError(f"text is 'bytes' or 'minilm', not {text!r}")
         if critic_sees not in ("subtasks", "observation"):
             raise ValueError(f"critic_sees is 'subtasks' or 'observation', not {critic_sees!r}")
         if critic_sees == "subtasks" and spec.reward_state_dim == 0:
             raise ValueError("critic_sees='subtasks' needs an environment with a structured reward; use 'observation'")
-        self.critic_sees = critic_sees
+        self.critic_sees, self.feature_width = critic_sees, width
         self.observed = [name for name in ("state", "tokens") if name in spec.observation]
+        self.images = nn.ModuleList(ImageEncoder(spec.observation[name], image_channels) for name in self.cameras)
         observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
+        observed_width += sum(encoder.width for encoder in self.images)
         chunk_width = self.rows * self.dims
 
         self.text = (ByteEncoder if text == "bytes" else MiniLMEncoder)(spec.commands, TEXT_WIDTH)
@@ -82,10 +93,21 @@ class CompactVLA(VLA):
         )
 
     def encode(self, observation: TensorDictBase, task_B: Tensor) -> TensorDict:
-        """Context: `encoded` [B, W] for the expert; `observed` [B, S + n F] and `task` [B] for the critic."""
-        observed_BO = torch.cat([observation[name].flatten(1).float() for name in self.observed], -1)
+        """Context: `encoded` [B, W] for the expert; `observed` [B, O] (detached) and `task` [B] for the critic."""
+        parts = [observation[name].flatten(1).float() for name in self.observed]
+        parts += [
+            encoder(observation[tuple(name.split("."))])
+            for name, encoder in zip(self.cameras, self.images, strict=True)
+        ]
+        observed_BO = torch.cat(parts, -1)
         encoded_BW = self.encoder(torch.cat([observed_BO, self.text()[task_B]], -1))
-        return TensorDict({"encoded": encoded_BW, "observed": observed_BO, "task": task_B}, batch_size=[len(task_B)])
+        return TensorDict(
+            {"encoded": encoded_BW, "observed": observed_BO.detach(), "task": task_B}, batch_size=[len(task_B)]
+        )
+
+    def features(self, context: TensorDict) -> Tensor:
+        """The encoded observation [B, W]."""
+        return context["encoded"]
 
     def velocity(self, context: TensorDict, x_BMD: Tensor, t_B: Tensor) -> Tensor:
         """Velocity [B, H, A] towards the data."""

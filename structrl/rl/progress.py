@@ -17,6 +17,10 @@ SHOWN = {
     "return": "charts/episodic_return",
     "KL": "losses/approx_kl",
     "SPS": "charts/SPS",
+    "simulate s": "time/simulate",
+    "observe s": "time/observe",
+    "infer s": "time/infer",
+    "update s": "time/update",
     "loss": "losses/flow_matching",  # of the warm start
 }
 

@@ -7,7 +7,7 @@ success or failure, and asks for an observation once per chunk.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,9 @@ class Simulator(ABC):
         action: meaning and bounds of the action.
         observation: name -> (shape without the batch axis, numpy dtype), what `observe` returns.
     """
+
+    film: ClassVar[dict[str, Any]] = {}
+    """Arguments with which `observe` gives one picture for people, `images.<camera>`; empty: it makes none."""
 
     tasks: tuple[TaskSpec, ...]
     num_envs: int

@@ -15,7 +15,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,36 +23,18 @@ from numpy.typing import NDArray
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Start
 from structrl.sims.process import WorkerFault, WorkerProcess
+from structrl.sims.remote import RemoteExpert, RemoteSimulator
 from structrl.sims.runner import ChunkResult, InvalidStartError, check_actions, check_starts
-from structrl.sims.wire import Layout
+from structrl.sims.wire import Answer, Layout
 
 log = logging.getLogger(__name__)
 STRIKES = 3  # failures of one worker without a chunk between them that stop the run
 WINDOW = 100  # messages to workers over which the rate of failures is taken
 MAX_RATE = 0.1  # of failures over the window that stops the run
 
-Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
-
 
 class PoolError(RuntimeError):
     """Workers cannot be started, or fail too often to go on; says what the last one said."""
-
-
-@dataclass
-class RemoteSimulator:
-    """What is known here of a simulator in workers, see `structrl.sims.base.Simulator`; `versions` of its Python."""
-
-    tasks: tuple[TaskSpec, ...]
-    num_envs: int
-    control_hz: float
-    action: ActionSpec
-    observation: dict[str, tuple[tuple[int, ...], Any]]
-    tests: tuple[tuple[AtomTest, ...], ...]
-    versions: dict[str, str]
-
-    def atom_tests(self, task: int) -> tuple[AtomTest, ...]:
-        """The test of each atom of a task."""
-        return self.tests[task]
 
 
 class Pool:
@@ -399,44 +380,6 @@ class Pool:
                 process.close()
 
 
-class RemoteExpert:
-    """A scripted expert that lives in the workers, beside its simulator."""
-
-    def __init__(self, pool: Pool, number: int):
-        self._pool, self._number = pool, number
-
-    def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
-        """Begin episodes."""
-        pool = self._pool
-        fields = {
-            w: {
-                "expert": self._number,
-                "ids": pool._local[ids[at]].tolist(),
-                "starts": [(int(s.task), int(s.init), [int(n) for n in s.seed]) for s in (starts[i] for i in at)],
-            }
-            for w, at in pool._by_worker(ids).items()
-        }
-        pool._call("expert_reset", fields)
-
-    def act(self, ids: Ids) -> NDArray[np.float32]:
-        """Actions [n, A] of one control step; zeros for environments whose episode is dropped."""
-        pool = self._pool
-        out = np.zeros((len(ids), len(pool.sim.action.low)), np.float32)
-        parts = {w: at[~pool._lost[ids[at]]] for w, at in pool._by_worker(ids).items()}
-        fields = {
-            w: {"expert": self._number, "ids": pool._local[ids[at]].tolist()} for w, at in parts.items() if len(at)
-        }
-
-        def take(w: int, answer: Answer) -> None:
-            action = answer[1].get("action")
-            if action is None or action.shape != out[parts[w]].shape:
-                raise pool._processes[w].fault("its expert acts in another shape")
-            out[parts[w]] = action
-
-        pool._call("expert_act", fields, take)
-        return out
-
-
 def _truth(flags: np.ndarray) -> np.ndarray:
     """Booleans of shared memory, whatever bytes a worker wrote."""
     return flags.view(np.uint8) != 0
@@ -455,6 +398,3 @@ def _told(fault: WorkerFault, process: WorkerProcess | None = None) -> str:
 def _kill(processes: list[WorkerProcess]) -> None:
     for process in processes:
         process.kill()
-
-
-__all__ = ["Pool", "PoolError", "RemoteExpert", "RemoteSimulator"]

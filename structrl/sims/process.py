@@ -73,7 +73,7 @@ class WorkerProcess:
         self._sock, theirs = socket.socketpair()
         env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
         if python == sys.executable:
-            env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+            env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))  # "" is this folder
         package = str(Path(structrl.__file__).parent)
         in_main = threading.current_thread() is threading.main_thread()
         command = [python, "-c", _BOOT, package, str(theirs.fileno()), str(int(in_main))]

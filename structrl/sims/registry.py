@@ -15,8 +15,8 @@ from structrl.sims.base import Simulator
 from structrl.sims.registrations import registered
 
 BUILTIN = {
-    "libero": "structrl.sims.libero:LiberoSimulator",
     "tabletop": "structrl.sims.tabletop:TabletopSimulator",
+    "libero": "structrl.sims.libero:LiberoSimulator",
 }
 
 

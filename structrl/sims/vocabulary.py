@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from structrl.hints import read_bounded
 from structrl.sims.manifest import FILE, Manifest, parse_manifest
 from structrl.sims.registrations import registered
 from structrl.sims.vocabulary_check import sense, shape
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # Python 3.10, in which workers may run, has it elsewhere
 
 MAX_BYTES = 4_000_000  # of a vocabulary or manifest file
 
@@ -96,6 +98,11 @@ class Vocabulary:
         known = self.manifest.scenes if self.manifest else {}
         return known[scene].title if scene in known else ""
 
+    def scene(self, sim_args: Mapping[str, object]) -> str | None:
+        """The key of the scene that the simulator's arguments name, None where it is not among `scenes`."""
+        key = "/".join(str(sim_args.get(name)) for name in self.scene_args)
+        return key if key in self.scenes else None
+
     def success(self, scene: str | None) -> str:
         """The simulator's own check in a scene as a condition of the task language, "" where that is not known."""
         known = self.manifest.scenes if self.manifest else {}
@@ -146,7 +153,7 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
     return Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, scene_args=scene_args, **data)
 
 
-def read_vocabulary(file: Path | Traversable, beside: Path | Traversable) -> Vocabulary:
+def read_vocabulary(file: "Path | Traversable", beside: "Path | Traversable") -> Vocabulary:
     """Read a vocabulary file, and its manifest if there is one.
 
     Raises:
@@ -170,7 +177,7 @@ def read_vocabulary(file: Path | Traversable, beside: Path | Traversable) -> Voc
     return replace(words, scenes=scenes, manifest=manifest)
 
 
-def _text(file: Path | Traversable) -> str:
+def _text(file: "Path | Traversable") -> str:
     with file.open("rb") as opened:
         try:
             return read_bounded(opened, MAX_BYTES)

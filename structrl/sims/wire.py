@@ -25,6 +25,7 @@ _ALIGN = 64
 
 Layout = dict[str, tuple[str, list[int]]]  # name -> (numpy dtype, shape)
 Arrays = Mapping[str, np.ndarray]
+Answer = tuple[dict[str, Any], dict[str, np.ndarray]]  # what `receive` returns
 
 
 class ProtocolError(Exception):

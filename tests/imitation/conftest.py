@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from structrl.envs import config
+from structrl.evaluate import replay
 from structrl.imitation import demos
 from structrl.seeding import generator
 from structrl.sims import registry
@@ -36,4 +37,5 @@ def toy(monkeypatch):
     monkeypatch.setitem(demos.EXPERTS, "toy", "tests.imitation.conftest:ToyExpert")
     monkeypatch.setattr(config, "load_task", files.__getitem__)
     monkeypatch.setattr(demos, "load_task", files.__getitem__)
+    monkeypatch.setattr(replay, "load_task", files.__getitem__)
     return files

@@ -15,7 +15,7 @@ from structrl.rl.rollout import run_episodes
 from structrl.seeding import generator
 from structrl.sims.base import Start
 from structrl.sims.conditions import ConditionTable
-from tests.toy import ToySimulator
+from tests.toy import ToySimulator, picture
 
 from .conftest import OTHER, TASK, ToyExpert
 
@@ -68,6 +68,30 @@ def test_number_of_environments_changes_nothing(toy):
         for name in ("start", "actions", "holds", "success", "atoms", "atom_values", "obs_at"):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         np.testing.assert_array_equal(a.observation["tokens"], b.observation["tokens"])
+
+
+def test_pictures_of_every_third_step(toy, tmp_path):
+    """Fewer observations, the same demonstrations; a picture shows the step that it is said to show."""
+    every, third = tmp_path / "every.h5", tmp_path / "third.h5"
+    assert main(["climb", "--episodes", "4", "--slop", "0", "--out", str(every)]) == 0
+    more = ["--observe-every", "3", "--sim", "pictures=8", "--num-envs", "3"]
+    assert main(["climb", "--episodes", "4", "--slop", "0", "--out", str(third), *more]) == 0
+    with EpisodeFile(every) as a, EpisodeFile(third) as b:
+        assert b.meta["sim"] == {"pictures": 8} and len(a) == len(b) == 4
+        for full, part in zip(a, b, strict=True):
+            np.testing.assert_array_equal(full.actions, part.actions)
+            np.testing.assert_array_equal(full.holds, part.holds)
+            assert list(part.obs_at) == [*range(0, part.length, 3), part.length]
+            np.testing.assert_array_equal(part.observation["state"], full.observation["state"][part.obs_at])
+            shown = picture(full.observation["state"][part.obs_at], 8)
+            np.testing.assert_array_equal(part.observation["images.front"], shown)
+
+
+@pytest.mark.parametrize("pair", ["pictures", "=8", "pictures=[8"])
+def test_simulator_arguments_that_are_none(pair, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["climb", "--episodes", "1", "--out", str(tmp_path / "d.h5"), "--sim", pair])
+    assert end.value.code == 2 and f"--sim {pair}" in capsys.readouterr().err
 
 
 def test_recorder_needs_a_recording_environment(toy):

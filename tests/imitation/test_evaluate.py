@@ -53,6 +53,31 @@ def test_same_command_same_numbers(run):
     assert other["tasks"] != first["tasks"], "the seed changes nothing"
 
 
+def test_videos_show_failures_and_successes(run, tmp_path):
+    av = pytest.importorskip("av")
+
+    report = evaluate(run, 12, 0, progress=False)
+    filmed = evaluate(run, 12, 0, video=tmp_path / "v", video_episodes=3, progress=False)
+    assert filmed == report, "filming changed what was measured"
+    videos = sorted((tmp_path / "v").iterdir())
+    assert len(videos) == 3 and all(path.suffix == ".mp4" for path in videos)
+    successes = report["tasks"]["climb"]["success"]["k"]
+    assert any("success" in path.name for path in videos) == (successes > 0)
+    assert any("failure" in path.name for path in videos) == (successes < 12)
+    for path in videos:
+        with av.open(str(path)) as container:
+            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        assert 10 < len(frames) <= 20 + 1 + 10  # horizon, reset, and the last second at 10 Hz
+        assert (frames[0] != frames[-1]).any()
+
+
+def test_videos_need_a_simulator_with_pictures(run, tmp_path, monkeypatch):
+    pytest.importorskip("av")
+    monkeypatch.setattr("tests.toy.ToySimulator.film", {})
+    with pytest.raises(ValueError, match="'toy' makes no pictures"):
+        evaluate(run, 2, 0, video=tmp_path, progress=False)
+
+
 def test_counts_are_those_of_the_episodes(run, tmp_path):
     report = evaluate(run, 10, 0, save_episodes=tmp_path / "e.h5", progress=False)
     with EpisodeFile(tmp_path / "e.h5") as file:

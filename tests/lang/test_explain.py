@@ -177,3 +177,16 @@ def test_starts_fast_and_light():
         assert text[0].startswith("pack_lunch  (") and any("that is in(apple_1, box_1)" in line for line in text)
         seconds.append(float(time))
     assert min(seconds) < 0.5
+
+
+def test_a_simulators_own_success_and_thresholds_are_said(tmp_path, capsys):
+    file = tmp_path / "pots.task"
+    file.write_text('sim libero(suite="libero_10", task=2)\nplan turn_on(flat_stove) then lift(moka_pot, height=10cm)')
+    assert explain([str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "Success, by libero's own check, which ends the episode: turned_on(flat_stove_1) and on(moka_pot_1," in out
+    assert "turned_on: LIBERO's TurnOn: the stove's knob is turned; angle of the knob >= 0.5 rad." in out
+    file.write_text(file.read_text().replace("plan", "success up(moka_pot) plan"))
+    assert explain([str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "Success, which ends the episode: up(moka_pot_1)" in out and "own check" not in out

@@ -5,7 +5,7 @@ from lark import Lark
 
 from structrl import resources
 from structrl.lang import tree
-from structrl.lang.parser import grammar, keywords, parse
+from structrl.lang.parser import cache_file, grammar, keywords, parse
 from structrl.lang.tree import Call, Group, PlanItem, Then, Word
 from tests.lang.toy import ANCHOR
 
@@ -98,3 +98,22 @@ def test_keywords_come_from_the_grammar():
 
 def test_windows_line_ends_tabs_and_byte_order_mark():
     assert parse("\ufeffplan\r\n\ta(x)\r\n").document == parse("plan a(x)").document
+
+
+def test_the_tables_are_kept_and_a_broken_copy_is_built_anew(tmp_path, monkeypatch):
+    """Without a place to keep them, with a kept one, with a broken one: the same parser."""
+    text = "plan group < a(x) @ 3; not b(y) > then at least 1 of (c(z), d(x, k=3cm))"
+    trees = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for content in (None, None, b"broken", b""):
+        if content is not None:
+            cache_file().write_bytes(content)
+        grammar.cache_clear()
+        trees.append(grammar().parse(text))
+        assert cache_file().stat().st_size > 10_000
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    grammar.cache_clear()
+    trees.append(grammar().parse(text))
+    grammar.cache_clear()
+    assert all(each == trees[0] for each in trees)

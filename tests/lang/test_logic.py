@@ -113,8 +113,8 @@ def test_what_the_vocabulary_adds(one, other, answer):
 
 def test_thresholds_that_are_given_decide_whether_two_exclude_each_other():
     text = 'sim tabletop(scene="lunch") success closed(box) plan '
-    for angles, possible in (("angle=10deg", False), ("angle=89deg", True)):
-        task = parse_task(f"{text} group < closed(box, {angles}); open(box, angle=60deg) >")
+    for share, possible in (("share=9%", False), ("share=77%", True)):
+        task = parse_task(f"{text} group < closed(box, {share}); open(box, share=52%) >")
         logic = Logic(task.atoms, _shipped())
         assert logic.possible(*((tree(each.program), True) for each in task.subtasks)) == possible
 

@@ -2,14 +2,17 @@
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from structrl import resources
+from structrl.cli import main
 from structrl.lang.check import check
 from structrl.lang.diagnostics import CODES
 from structrl.lang.format import format_source
+from structrl.lang.navigate import hover
 from structrl.lang.order import outline
 from structrl.lang.parser import parse
 from structrl.lang.spec import TaskSpec
@@ -20,6 +23,7 @@ from tests.lang.toy import VOCABULARY
 MANUAL = (resources.folder("grammar") / "README.md").read_text(encoding="utf-8")
 LONG = re.findall(r"```task\n(.*?)```", MANUAL.split("## Eight long tasks")[1], re.DOTALL)
 EXAMPLES = re.findall(r"```task\n(.*?)```", MANUAL, re.DOTALL)
+BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", MANUAL, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))
@@ -84,3 +88,28 @@ def test_shipped_tasks(name: str):
     assert check(parse(task.source), name).diagnostics == []
     assert format_source(task.source) == task.source
     assert all(each.duration for each in task.subtasks) and task.horizon
+
+
+def test_commands_and_files(tmp_path, monkeypatch, capsys):
+    """What the manual says about the tools, done: its files written, its commands run, their output compared."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for kind, name, text in BLOCKS:
+        if kind == "console":
+            for each in re.split(r"^\$ structrl ", text, flags=re.MULTILINE)[1:]:
+                command, _, expected = each.partition("\n")
+                assert main(shlex.split(command)) == 0
+                out = capsys.readouterr().out.replace(str(tmp_path / "config"), "~/.config")
+                assert out == expected, command
+                ran.append(command.split()[0])
+        elif name and kind != "hover":
+            Path(name).write_text(text)
+    assert ran == ["vocabulary", "sims", "check", "import", "import"]
+
+
+def test_what_an_editor_shows():
+    ((_, word, shown),) = (block for block in BLOCKS if block[0] == "hover")
+    text = f'sim libero(suite="libero_10", task=8)\nplan {word}(flat_stove)'
+    found = hover(text, text.index(word))
+    assert found is not None and found[0] == shown.rstrip()

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from structrl.policies import text
 from structrl.policies.compact import CompactVLA
 from structrl.policies.flow import flow_matching_loss
+from structrl.policies.images import WIDTH, ImageEncoder
 from structrl.policies.protocol import VLASpec, env_spec
 
 COMMANDS = ("Pack the apple, then close the lid.", "Press the button.")
@@ -213,7 +214,8 @@ def test_it_learns_the_exact_posterior_of_two_modes_under_each_command():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observation": {"images.front": (3, 8, 8)}}, "images.front"),
+        ({"observation": {"depth": (1, 8, 8)}}, "depth"),
+        ({"observation": {"images.front": (8, 8, 3)}}, r"\[8, 8, 3\]"),
         ({"action_high": (0.5, float("inf"))}, "finite"),
         ({"action_low": (0.5, 0.0)}, "low < high"),
         ({"action_dim": 3}, "2 action bounds for 3"),
@@ -223,6 +225,65 @@ def test_it_learns_the_exact_posterior_of_two_modes_under_each_command():
 def test_bad_specs_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         CompactVLA(make_spec(**changes))
+
+
+IMAGES = {"state": (7,), "images.overview": (3, 16, 16), "images.wrist": (3, 16, 16)}
+
+
+def make_pictures(batch: int, seed=0) -> TensorDict:
+    g = torch.Generator().manual_seed(seed)
+    images = {
+        name: torch.randint(0, 256, (batch, 3, 16, 16), generator=g, dtype=torch.uint8)
+        for name in ("overview", "wrist")
+    }
+    return TensorDict({"state": torch.randn(batch, 7, generator=g), "images": images}, [batch])
+
+
+@pytest.mark.parametrize("camera", ["overview", "wrist"])
+def test_every_camera_reaches_the_velocity_and_the_value(camera):
+    vla, observation, task = make_vla(spec=make_spec(observation=IMAGES)), make_pictures(3), torch.tensor([0, 1, 0])
+    x, t, reward_state = normal(3, 4, 2), torch.full((3,), 0.3), normal(3, 6)
+
+    def outputs():
+        context = vla("encode", observation, task)
+        return vla("velocity", context, x, t), vla("value", context, reward_state)
+
+    before = outputs()
+    observation["images", camera][1] = 255 - observation["images", camera][1]
+    for old, new in zip(before, outputs(), strict=True):
+        assert torch.equal(old[[0, 2]], new[[0, 2]]) and not torch.allclose(old[1], new[1])
+
+
+def test_image_encoders_learn_from_the_actor_alone():
+    vla, task = make_vla(spec=make_spec(observation=IMAGES)), torch.tensor([0, 1, 0])
+    context = vla("encode", make_pictures(3), task)
+    reached = gradients(vla, vla("velocity", context, normal(3, 4, 2), torch.full((3,), 0.3)).sum())
+    assert {n for n, _ in vla.named_parameters() if n.startswith("images.")} <= reached
+    reached = gradients(vla, vla("value", vla("encode", make_pictures(3), task), normal(3, 6)).sum())
+    assert reached and all("critic" in name for name in reached)
+
+
+def test_image_encoder_finds_places():
+    """A bright square: where it is, in pixels, from pictures alone."""
+    torch.manual_seed(0)
+    encoder, head = ImageEncoder((3, 32, 32), channels=8), torch.nn.Linear(WIDTH, 2)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=3e-3)
+
+    def pictures(count):
+        place = torch.randint(4, 24, (count, 2))
+        image = torch.zeros(count, 3, 32, 32, dtype=torch.uint8)
+        for each, (y, x) in zip(image, place.tolist(), strict=True):
+            each[:, y : y + 5, x : x + 5] = 200
+        return image, place.float()
+
+    for _ in range(300):
+        image, place = pictures(64)
+        loss = (head(encoder(image)) * 10 + 14 - place).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    image, place = pictures(256)
+    assert (head(encoder(image)) * 10 + 14 - place).square().mean().sqrt() < 1.0  # a guess of the mean: 5.8
 
 
 def test_bad_arguments_are_named():

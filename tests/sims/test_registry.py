@@ -21,7 +21,7 @@ def test_constructs_by_name():
         ("tabeltop", {}, "unknown simulator 'tabeltop'; did you mean 'tabletop'"),
         ("xyz", {}, "unknown simulator 'xyz'; one of: libero, tabletop, toy"),
         ("toy", {"shfit": 1.0}, "'toy' has no argument 'shfit'; did you mean 'shift'"),
-        ("toy", {"num_envs2": 1}, "one of: dims, shift, trace, unstable_at"),
+        ("toy", {"num_envs2": 1}, "one of: dims, pictures, shift, trace, unstable_at"),
     ],
 )
 def test_unknown_names_and_arguments_suggest_the_nearest(name, arguments, message):

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ TASK = 'sim point(scene="plane")\nhorizon 20 steps\nplan raise(axis_0) @ 5 then 
 def home(tmp_path, monkeypatch):
     """A user without registrations, in a folder with a package of their own."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     package = f"own_{tmp_path.name.replace('-', '_')}"
@@ -73,6 +75,8 @@ def test_list_and_remove(home, capsys):
     assert main(["sims", "list"]) == 0
     out = capsys.readouterr().out
     assert "tabletop  built in: structrl.sims.tabletop:TabletopSimulator\n" in out
+    assert "libero    built in, not installed: structrl.sims.libero:LiberoSimulator" in out
+    assert "make its Python: structrl sims install libero\n" in out
     assert f"point     registered: {home}:Point, {Path('words.json').resolve()}\n" in out
     assert "1 predicates, 1 verbs, 1 scenes" in out
     assert main(["sims", "remove", "point"]) == 0 and "point" not in simulators()
@@ -171,6 +175,8 @@ def test_what_cannot_be_registered(home, capsys):
         (lambda words: words["verbs"]["raise"].update(predicate="abov"), "'abov'; did you mean 'above'?"),
         (lambda words: words.update(verbs=[]), 'verbs: {"NAME": ...} is expected, found []'),
         (lambda words: words.update(control_hz=0), "control_hz: 0 steps per second"),
+        (lambda words: words.update(control_hz=float("nan")), "control_hz: a number is expected, found NaN"),
+        (lambda words: words.update(scene_args=[]), "scene_args: at least one argument"),
         (lambda words: words.update(has_success=None), "has_success: true or false is expected, found null"),
         (lambda words: words["scenes"]["plane"].update(wall="thing"), "scenes.plane.wall: a list of texts"),
         (lambda words: words["verbs"].update({"move up": words["verbs"]["raise"]}), "verbs.move up: a word holds"),
@@ -211,7 +217,9 @@ def test_registering_imports_no_simulator(home):
 
 
 def test_the_example_of_the_documentation(home, capsys):
-    text = (ROOT / "docs" / "own_simulators.md").read_text().split("```json\n")[1].split("```")[0]
-    Path("words.json").write_text(text)
-    assert register(home) == 0 and main(["check", "point.task"]) == 0
+    words, manifest = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "own_simulators.md").read_text(), re.DOTALL)
+    Path("words.json").write_text(words)
+    Path("manifest.json").write_text(manifest)
+    Path("shaft.task").write_text(TASK.replace("plane", "shaft"))
+    assert register(home) == 0 and main(["check", "point.task", "shaft.task"]) == 0
     assert main(["vocabulary", "point"]) == 0 and "[pulse]" in capsys.readouterr().out

@@ -10,6 +10,7 @@ Both read their constants from the robot and controller objects that robosuite h
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,30 +33,29 @@ class Exact:
 
         self.world, self.model = world, world.model
         self._mj, self._osc, self._turn = mujoco, control_utils, transform_utils
-        robot = world.env.robots[0]
+        robot, names = world.env.robots[0], world.env.sim.model
         arm = robot.controller
-        self._site = world.env.sim.model.site_name2id(arm.eef_name)
-        self._qpos, self._qvel = list(arm.qpos_index), list(arm.qvel_index)
+        self._site = names.site_name2id(arm.eef_name)
+        self._qpos, self._dofs = _consecutive(arm.qpos_index), _consecutive(arm.qvel_index)
         self._kp, self._kd = arm.kp, arm.kd
-        self._null = np.array(arm.initial_joint)
+        self._posture = np.array(arm.initial_joint)
         arm.scale_action(np.zeros(6))  # computes its scale on the first call
         self._scale, self._shift = arm.action_scale, (arm.action_input_transform, arm.action_output_transform)
         self._in = (arm.input_min, arm.input_max)
         self._torque_limits = robot.torque_limits
-        self._arm_ctrl = list(robot._ref_joint_actuator_indexes)
-        sim_model = world.env.sim.model
-        self._hand_ctrl = [sim_model.actuator_name2id(name) for name in robot.gripper.actuators]
+        self._arm_ctrl = _consecutive(robot._ref_joint_actuator_indexes)
+        self._hand_ctrl = _consecutive([names.actuator_name2id(name) for name in robot.gripper.actuators])
         limits = self.model.actuator_ctrlrange[self._hand_ctrl]
         self._hand_bias, self._hand_weight = 0.5 * (limits[:, 1] + limits[:, 0]), 0.5 * (limits[:, 1] - limits[:, 0])
         nv = self.model.nv
-        self._jac_pos, self._jac_ori = np.zeros((3, nv)), np.zeros((3, nv))
-        self._mass = np.zeros((nv, nv))
+        self._jac, self._mass = np.zeros((6, nv)), np.zeros((nv, nv))
 
     def step(self, body: Body, action: NDArray[np.float64]) -> None:
         """Advance `body` by one control step with `action` [7] in [-1, 1]."""
         self.world.use(body)
-        data = body.data
-        grip = CLOSING_SPEED * _FINGERS * np.sign(action[6:])
+        data, (low, high) = body.data, self._torque_limits
+        ctrl = data.ctrl
+        closing = CLOSING_SPEED * _FINGERS * np.sign(action[6:])
         for substep in range(SUBSTEPS):
             self._before(data)
             if substep == 0:
@@ -63,9 +63,9 @@ class Exact:
             if substep == SUBSTEPS - 1:
                 body.before = data.qpos.copy()
             torques = self._torques(body)
-            body.grip = np.clip(body.grip + grip, -1.0, 1.0)
-            data.ctrl[self._hand_ctrl] = self._hand_bias + self._hand_weight * body.grip
-            data.ctrl[self._arm_ctrl] = np.clip(torques, *self._torque_limits)
+            body.grip = np.minimum(np.maximum(body.grip + closing, -1.0), 1.0)
+            ctrl[self._hand_ctrl] = self._hand_bias + self._hand_weight * body.grip
+            ctrl[self._arm_ctrl] = np.minimum(np.maximum(torques, low), high)
             self._mj.mj_step2(self.model, data)
 
     def _before(self, data: Any) -> None:
@@ -88,62 +88,69 @@ class Exact:
         body.goal_pos = body.data.site_xpos[self._site] + delta[:3]
 
     def _torques(self, body: Body) -> Array:
-        """The controller's torques [7]; the very operations of OperationalSpaceController.run_controller."""
-        data, osc, at = body.data, self._osc, self._qvel
-        self._mj.mj_jacSite(self.model, data, self._jac_pos, self._jac_ori, self._site)
-        velocity, turning = np.dot(self._jac_pos, data.qvel), np.dot(self._jac_ori, data.qvel)
-        jac_pos, jac_ori = np.array(self._jac_pos[:, at]), np.array(self._jac_ori[:, at])
-        jac = np.array(np.vstack([jac_pos, jac_ori]))
+        """The controller's torques [7]: the operations of OperationalSpaceController.run_controller, in its order.
+
+        The matrices have robosuite's memory layouts, because the linear algebra rounds differently in others.
+        """
+        data, osc, dofs = body.data, self._osc, self._dofs
+        self._mj.mj_jacSite(self.model, data, self._jac[:3], self._jac[3:], self._site)
         self._mj.mj_fullM(self.model, self._mass, data.qM)
-        mass = self._mass[at, :][:, at]
-        position = np.array(data.site_xpos[self._site])
+        qvel = data.qvel
+        velocity, turning = np.dot(self._jac[:3], qvel), np.dot(self._jac[3:], qvel)
+        arm = self._jac[:, dofs]
+        jac_pos, jac_ori, jac = arm[:3].copy("F"), arm[3:].copy("F"), arm.copy("F")
+        mass = self._mass[dofs, dofs].copy("F")
         orientation = np.array(data.site_xmat[self._site].reshape(3, 3))
-        force = (body.goal_pos - position) * self._kp[:3] + -velocity * self._kd[:3]
+        force = (body.goal_pos - data.site_xpos[self._site]) * self._kp[:3] + -velocity * self._kd[:3]
         torque = osc.orientation_error(body.goal_ori, orientation) * self._kp[3:] + -turning * self._kd[3:]
         _, inertia_pos, inertia_ori, null = osc.opspace_matrices(mass, jac, jac_pos, jac_ori)
         wrench = np.concatenate([np.dot(inertia_pos, force), np.dot(inertia_ori, torque)])
-        torques = np.dot(jac.T, wrench) + data.qfrc_bias[at]
-        torques += osc.nullspace_torques(mass, null, self._null, data.qpos[self._qpos], data.qvel[at])
+        torques = np.dot(jac.T, wrench) + data.qfrc_bias[dofs]
+        torques += osc.nullspace_torques(mass, null, self._posture, data.qpos[self._qpos].copy(), qvel[dofs].copy())
         return torques
 
 
 class Fast(Exact):
     """Without the solver's extra passes, and the controller in fewer operations; deviates (see docs/libero.md)."""
 
+    def __init__(self, world: World):
+        from scipy.linalg.lapack import dposv
+
+        super().__init__(world)
+        self._solve = dposv  # numpy.linalg spends several times longer on checks than on matrices of this size
+
     def _before(self, data: Any) -> None:
         self._mj.mj_step1(self.model, data)
 
     def _torques(self, body: Body) -> Array:
-        data, a = body.data, self._arm
+        """The same torques: linear systems solved where robosuite forms pseudo-inverses."""
+        data, dofs = body.data, self._dofs
         self._mj.mj_jacSite(self.model, data, self._jac[:3], self._jac[3:], self._site)
-        jac = self._jac[:, a]
         self._mj.mj_fullM(self.model, self._mass, data.qM)
-        mass = self._mass[a, a]
-        joints, speeds = data.qpos[self._arm_qpos], data.qvel[a]
-        orientation = data.site_xmat[self._site].reshape(3, 3)
+        jac, mass = self._jac[:, dofs], self._mass[dofs, dofs]
+        speeds = data.qvel[dofs]
         error = np.empty(6)
-        error[:3] = body.goal_pos - data.site_xpos[self._site]
-        # 1/2 sum of cross products of the axes: the antisymmetric part of goal @ orientation.T
-        turn = body.goal_ori @ orientation.T
-        error[3:] = turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]
-        error[3:] *= 0.5
+        np.subtract(body.goal_pos, data.site_xpos[self._site], out=error[:3])
+        # Half the sum of the cross products of the axes is the antisymmetric part of goal times orientation^T.
+        turn = body.goal_ori @ data.site_xmat[self._site].reshape(3, 3).T
+        error[3] = 0.5 * (turn[2, 1] - turn[1, 2])
+        error[4] = 0.5 * (turn[0, 2] - turn[2, 0])
+        error[5] = 0.5 * (turn[1, 0] - turn[0, 1])
         wanted = error * self._kp - (jac @ speeds) * self._kd
-        to_joints = np.linalg.solve(mass, jac.T)  # mass^-1 jac^T
+        posture = mass @ (_NULL_KP * (self._posture - data.qpos[self._qpos]) - 2 * math.sqrt(_NULL_KP) * speeds)
+        _, to_joints, bad = self._solve(mass, jac.T)  # mass^-1 jac^T
         inverse = jac @ to_joints
-        blocks = np.linalg.inv(np.stack([inverse[:3, :3], inverse[3:, 3:]]))
-        wrench = (blocks @ wanted.reshape(2, 3, 1)).reshape(6)
-        posture = mass @ (_NULL_KP * (self._null - joints) - 2 * math.sqrt(_NULL_KP) * speeds)
-        # null^T posture, null = 1 - mass^-1 jac^T inertia jac
-        null = posture - jac.T @ np.linalg.solve(inverse, to_joints.T @ posture)
-        return jac.T @ wrench + data.qfrc_bias[a] + null
-
-    def __init__(self, world: World):
-        super().__init__(world)
-        self._arm, self._arm_qpos = _consecutive(self._qvel), _consecutive(self._qpos)
-        self._jac = np.zeros((6, self.model.nv))
+        _, force, bad_pos = self._solve(inverse[:3, :3], wanted[:3])
+        _, torque, bad_ori = self._solve(inverse[3:, 3:], wanted[3:])
+        _, wasted, bad_all = self._solve(inverse, posture @ to_joints)
+        if bad or bad_pos or bad_ori or bad_all:  # a singular pose of the arm: robosuite's pseudo-inverses
+            return super()._torques(body)
+        wrench = np.concatenate([force, torque]) - wasted  # what the hand feels of the posture's torques is taken out
+        return wrench @ jac + data.qfrc_bias[dofs] + posture
 
 
-def _consecutive(index: list[int]) -> slice:
-    if index != list(range(index[0], index[0] + len(index))):
-        raise RuntimeError(f"the arm's joints are not consecutive: {index}")
-    return slice(index[0], index[-1] + 1)
+def _consecutive(index: Sequence[int]) -> slice:
+    found = [int(i) for i in index]
+    if found != list(range(found[0], found[0] + len(found))):
+        raise RuntimeError(f"robosuite's indices are not consecutive: {found}")
+    return slice(found[0], found[-1] + 1)

@@ -54,9 +54,7 @@ class LiberoExpert:
 
 def script(robot: Robot, task: TaskSpec) -> Steps:
     """Actions of an episode."""
-    dependents = [
-        [other for other in task.subtasks if i in other.prerequisites] for i in range(len(task.subtasks))
-    ]
+    dependents = [[other for other in task.subtasks if i in other.prerequisites] for i in range(len(task.subtasks))]
     for _ in range(ROUNDS):
         for i in sorted(range(len(task.subtasks)), key=lambda i: len(task.subtasks[i].prerequisites)):
             later = [wanted(task, other) for other in dependents[i]]

@@ -22,7 +22,7 @@ PLAY = 0.006  # between pads and object
 
 @dataclass(frozen=True)
 class HeightMap:
-    """Heights of what lies below the points of a grid; `body` is what was hit: an object, a moving part, 0 for the rest.
+    """Heights of what lies below the points of a grid; `body` is what was hit: an object, a moving part, or 0.
 
     Attributes:
         center: x, y of the middle of the grid.
@@ -128,7 +128,7 @@ def _into_box(
 
 @dataclass(frozen=True)
 class Grasp:
-    """Where the grip site goes, the direction of the closing axis and how wide to open before; `cost` compares grasps."""
+    """Where the grip site goes, the direction of the closing axis, and how wide to open before; `cost` ranks grasps."""
 
     position: NDArray[np.float64]
     yaw: float

@@ -4,6 +4,7 @@ Shapes: E environments, n of them asked for, A = 7 action dims, S padded state, 
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from structrl.sims.libero.control import Exact, Fast
 from structrl.sims.libero.predicates import VOCABULARY, AtomTable, atom_tests
 from structrl.sims.libero.render import Renderer, new_context
 from structrl.sims.libero.suite import LiberoTask, find_task
-from structrl.sims.libero.world import Body, World
+from structrl.sims.libero.world import Body, Saved, World
 
 ACTION = ActionSpec(
     names=("x", "y", "z", "rx", "ry", "rz", "grip"),
@@ -36,6 +37,22 @@ class _Task:
         self.world, self.control, self.atoms = world, control, atoms
         self.renderer: Renderer | None = None
         self.last_use = 0
+        self.settled: dict[int, tuple[Saved, bool]] = {}  # initial state -> as it is after settling, and unstable
+
+    def start(self, body: Body, init: int, settle: int) -> bool:
+        """Put `body` at an initial state, settled; returns whether its physics was unstable.
+
+        Settling is a function of the initial state alone, so it is computed once.
+        """
+        if init not in self.settled:
+            self.world.start(body, init)
+            for _ in range(settle):
+                self.control.step(body, _WAIT)
+            self.atoms.mark_start(body)
+            self.settled[init] = self.world.save(body), self.world.broken(body)
+        else:
+            self.world.restore(body, self.settled[init][0])
+        return self.settled[init][1]
 
 
 class LiberoSimulator(Simulator):
@@ -62,6 +79,8 @@ class LiberoSimulator(Simulator):
         ValueError: a task does not fit the simulator, or an argument is none of its values.
         LiberoMissingError: this Python has no LIBERO.
     """
+
+    film: ClassVar = {"cameras": ["agentview"], "camera_size": 256}
 
     def __init__(
         self,
@@ -116,11 +135,7 @@ class LiberoSimulator(Simulator):
             if not -1 <= start.init < count:
                 raise ValueError(f"{start}: initial states are 0 to {count - 1}, or -1 to draw one")
             init = start.init if start.init >= 0 else int(generator(*start.seed).integers(count))
-            task.world.start(body, init)
-            for _ in range(self._settle):
-                task.control.step(body, _WAIT)
-            task.atoms.mark_start(body)
-            self._unstable[i] = task.world.broken(body)
+            self._unstable[i] = task.start(body, init, self._settle)
 
     def step(self, ids: Ids, action: NDArray[np.float32]) -> None:
         """Advance by one control step; actions beyond [-1, 1] are clipped."""
@@ -234,7 +249,7 @@ class LiberoSimulator(Simulator):
         return task.renderer
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`physics` [n, S], `fixtures` [n, F, 7], `control` [n, 14], `heights` [n, atoms], `task` and `unstable`."""
+        """`physics` [n, S], `fixtures` [n, F, 7], `control` [n, 14], `heights` [n, max atoms], `task`, `unstable`."""
         n = len(ids)
         widths = [2 * own.width + _ACTUATORS - 1 for own in self._own]
         state = {
@@ -247,26 +262,15 @@ class LiberoSimulator(Simulator):
         }
         for k, i in enumerate(ids.tolist()):
             task, body = self._at(i)
-            physics = task.world.physics(body)
-            state["physics"][k, : len(physics)] = physics
-            state["fixtures"][k, : len(body.fixtures)] = body.fixtures
-            state["control"][k] = np.concatenate([body.goal_pos, body.goal_ori.reshape(9), body.grip])
-            state["heights"][k, : len(body.start_heights)] = body.start_heights
+            for name, value in task.world.save(body)._asdict().items():
+                state[name][k, : len(value)] = value
         return state
 
     def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` returned; models are built if need be."""
         for k, i in enumerate(ids.tolist()):
             task, body = self._move(i, int(state["task"][k]))
-            fixtures = state["fixtures"][k, : len(task.world.fixtures)]
-            body.fixtures = task.world.fixtures if np.array_equal(fixtures, task.world.fixtures) else fixtures.copy()
-            body.goal_pos, body.goal_ori = (
-                state["control"][k, :3].copy(),
-                state["control"][k, 3:12].reshape(3, 3).copy(),
-            )
-            body.grip = state["control"][k, 12:].copy()
-            body.start_heights = state["heights"][k, : len(self.tasks[self._task[i]].atoms)].copy()
-            task.world.set_physics(body, state["physics"][k])
+            task.world.restore(body, Saved(*(state[name][k] for name in Saved._fields)))
             self._unstable[i] = state["unstable"][k]
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class LiberoTask:
 
 
 def _choose_gl() -> None:
-    """Pick the library that renders before anything imports MuJoCo.
+    """Pick the library that renders before anything imports robosuite.
 
     robosuite 1.4 forces EGL unless MUJOCO_GL says osmesa or glx, and then fails to import where EGL is missing, even
     if nothing is ever rendered. glx needs no library until something is rendered.
@@ -101,8 +101,7 @@ def load_libero() -> ModuleType:
     Raises:
         LiberoMissingError: this Python has no LIBERO, or not all of its parts.
     """
-    if "mujoco" not in sys.modules:
-        _choose_gl()
+    _choose_gl()
     _no_writes()
     before = np.random.get_state()  # noqa: NPY002 - the generator that LIBERO uses
     try:

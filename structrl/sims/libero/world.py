@@ -6,7 +6,7 @@ serves as the interpreter of predicates and controller constants; `use` puts one
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,15 @@ class Body:
     grip: Array  # [2] the gripper's integrated command
     before: Array  # [nq]
     start_heights: Array = field(default_factory=lambda: np.zeros(0))  # m, per atom; of `lifted` after settling
+
+
+class Saved(NamedTuple):
+    """One environment's state; rows may be padded with zeros at their ends."""
+
+    physics: Array  # [1 + 2 nq + 2 nv + nu] time, qpos, qvel, the solver's warm start, control, `before`
+    fixtures: Array  # [F, 7]
+    control: Array  # [14] goal position and orientation of the arm's controller, the gripper's command
+    heights: Array  # [atoms]
 
 
 class World:
@@ -115,20 +124,30 @@ class World:
         mujoco.mj_forward(self.model, body.data)
         body.before = body.data.qpos.copy()
 
-    def physics(self, body: Body) -> Array:
-        """[1 + 2 nq + 2 nv + nu]: time, qpos, qvel, warm start of the solver, control, and `before`."""
+    def save(self, body: Body) -> Saved:
+        """Everything that `restore` needs to continue bit for bit."""
         d = body.data
-        return np.concatenate([[d.time], d.qpos, d.qvel, d.qacc_warmstart, d.ctrl, body.before])
+        return Saved(
+            np.concatenate([[d.time], d.qpos, d.qvel, d.qacc_warmstart, d.ctrl, body.before]),
+            body.fixtures.copy(),
+            np.concatenate([body.goal_pos, body.goal_ori.reshape(9), body.grip]),
+            body.start_heights.copy(),
+        )
 
-    def set_physics(self, body: Body, physics: Array) -> None:
-        """Restore what `physics` returned; positions and contacts are computed again from `before`."""
+    def restore(self, body: Body, saved: Saved) -> None:
+        """Put `body` where `saved` was taken, padded or not; positions and contacts are computed again."""
         import mujoco
 
         m, d = self.model, body.data
+        fixtures = saved.fixtures[: len(self.fixtures)]
+        body.fixtures = self.fixtures if np.array_equal(fixtures, self.fixtures) else fixtures.copy()
+        body.goal_pos, body.grip = saved.control[:3].copy(), saved.control[12:].copy()
+        body.goal_ori = saved.control[3:12].reshape(3, 3).copy()
+        body.start_heights = saved.heights.copy()
         self.use(body)
         mujoco.mj_resetData(m, d)
         cuts = np.cumsum([1, m.nq, m.nv, m.nv, m.nu, m.nq])
-        time, qpos, qvel, warm, ctrl, before = np.split(physics[: cuts[-1]], cuts[:-1])
+        time, qpos, qvel, warm, ctrl, before = np.split(saved.physics[: cuts[-1]], cuts[:-1])
         d.qpos[:] = body.before = before.copy()
         mujoco.mj_fwdPosition(m, d)
         d.time, d.qpos[:], d.qvel[:], d.qacc_warmstart[:], d.ctrl[:] = time[0], qpos, qvel, warm, ctrl

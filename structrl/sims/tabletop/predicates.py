@@ -11,53 +11,79 @@ from numpy.typing import NDArray
 
 from structrl.lang.spec import AtomSpec, TaskSpec
 from structrl.sims.base import AtomTest
-from structrl.sims.tabletop.scene import BOX, GRIPPER, OBJECTS, Array, View, outside_box
+from structrl.sims.tabletop.scene import TABLE, View
+from structrl.sims.tabletop.settings import Array
 from structrl.sims.vocabulary import load_vocabulary
 
 VOCABULARY = load_vocabulary("tabletop")
 
 
-def _position(view: View, thing: str) -> Array:
-    if thing == GRIPPER:
-        return view.hand[:, :3]
-    if thing == BOX:
-        return view.box
-    return view.objects[:, OBJECTS.index(thing)]
+def _index(view: View, item: str) -> int:
+    return view.scene.objects.index(item)
 
 
 def _outside(view: View, item: str, container: str) -> Array:
-    return outside_box(_position(view, item) - _position(view, container))
+    return view.outside(container, view.position(item))
 
 
-def _height(view: View, item: str, surface: str = "") -> Array:
-    return view.lowest(OBJECTS.index(item))
+def _height(view: View, item: str) -> Array:
+    return view.lowest(_index(view, item))
+
+
+def rest(view: View, item: str, support: str) -> tuple[Array, Array]:
+    """Height of an object's lowest point above a support [n], and how far its centre is beyond its edge [n]."""
+    low, centre = _height(view, item), view.position(item)
+    if support == TABLE:
+        return low, np.full(len(low), -np.inf)
+    if support in view.scene.objects:
+        below = view.position(support)
+        top = 2 * below[:, 2] - _height(view, support)  # objects are symmetric about their centres
+        edge = view.scene.half_size[_index(view, support), :2].min()
+        return low - top, np.hypot(*(centre - below)[:, :2].T) - edge
+    mark = view.scene.marks[support]
+    apart = centre - view.place(mark)
+    return low - (view.place(mark)[:, 2] + mark.half[2]), (np.abs(apart[:, :2]) - mark.half[:2]).max(1)
+
+
+def _resting(view: View, item: str, support: str) -> Array:
+    height, beyond = rest(view, item, support)
+    # One may sink into a support by its softness, and through no table: there, the height alone says it.
+    return height if support == TABLE else np.maximum(np.abs(height), beyond)
 
 
 def _tilt(view: View, item: str) -> Array:
-    return np.arccos(np.clip(view.upright(OBJECTS.index(item)), -1, 1))
+    return np.arccos(np.clip(view.upright(_index(view, item)), -1, 1))
 
 
 def _gap(view: View, item: str) -> Array:
-    return view.gaps[:, OBJECTS.index(item)].max(-1)
+    return view.gaps[:, _index(view, item)].max(-1)
 
 
 def _distance(view: View, a: str, b: str) -> Array:
-    return np.linalg.norm(_position(view, a) - _position(view, b), axis=-1)
+    return np.linalg.norm(view.position(a) - view.position(b), axis=-1)
 
 
-def _lid(view: View, container: str) -> Array:
-    return view.lid
+def _pressed(view: View, button: str) -> Array:
+    return view.pressed[:, view.scene.setting.buttons.index(button)].astype(float)
+
+
+def _presses(view: View, button: str) -> Array:
+    return view.presses[:, view.scene.setting.buttons.index(button)].astype(float)
 
 
 MEASURES: dict[str, Callable[..., Array]] = {
     "in": _outside,
-    "on": _height,
+    "on": _resting,
     "lifted": _height,
     "upright": _tilt,
     "grasped": _gap,
     "near": _distance,
-    "closed": _lid,
-    "open": _lid,
+    "closed": View.share,
+    "open": View.share,
+    "turned_on": View.joint,
+    "turned_off": View.joint,
+    "pressed": _pressed,
+    "was_pressed": _presses,
 }
 
 
@@ -107,9 +133,10 @@ def _test(atom: AtomSpec, scene: str, path: str) -> AtomTest:
     if len(atom.args) != len(predicate.args):
         raise ValueError(f"{path}: {atom}: '{predicate.name}' takes {', '.join(predicate.args)}")
     for arg, kind in zip(atom.args, predicate.args, strict=True):
-        if kind not in entities.get(arg, ()):
-            fitting = ", ".join(name for name, kinds in entities.items() if kind in kinds)
-            raise ValueError(f"{path}: {atom}: '{arg}' is no {kind} of scene '{scene}'; these are: {fitting}")
+        allowed = set(kind.split("|"))
+        if allowed.isdisjoint(entities.get(arg, ())):
+            fitting = ", ".join(name for name, kinds in entities.items() if not allowed.isdisjoint(kinds))
+            raise ValueError(f"{path}: {atom}: '{arg}' is no {kind} of scene '{scene}'; these are: {fitting or 'none'}")
     threshold = predicate.threshold
     for name, value in atom.params:  # a predicate has at most one parameter, its threshold
         if name not in predicate.params:

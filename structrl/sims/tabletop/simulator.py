@@ -1,10 +1,10 @@
-"""TabletopSimulator: a batch of tabletop scenes in this process, stepped by `mujoco.batch`.
+"""TabletopSimulator: a batch of environments of one tabletop scene in this process, stepped by `mujoco.batch`.
 
-Shapes: E environments, n of them asked for, A = 5 action dims, O objects, F features of an object-state token.
+Shapes: E environments, n of them asked for, A = 5 action dims.
 """
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import mujoco
 import numpy as np
@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Simulator, Start
 from structrl.sims.tabletop import scene
+from structrl.sims.tabletop.observation import FEATURES, STATE, observe
 from structrl.sims.tabletop.predicates import VOCABULARY, AtomTable
-from structrl.sims.tabletop.scene import FINGER_OPEN, HAND, View, outside_box
+from structrl.sims.tabletop.render import Cameras
+from structrl.sims.tabletop.scene import FINGER_OPEN, HAND, Scene, View
+from structrl.sims.tabletop.settings import BUTTON_DOWN, BUTTON_UP, draw_layout
+from structrl.sims.tabletop.shift import read_shift
 
 STEP = np.array([0.025, 0.025, 0.025, 0.15])  # m, m, m, rad: what action 1 adds to the commanded hand pose
 LEASH = np.array([0.05, 0.05, 0.05, 0.3])  # how far the command may run ahead of the hand
-TOKENS = (*scene.OBJECTS, scene.BOX)
+REST = (0.0, 0.0, 0.0, 0.0, 1.0)  # the action that changes nothing of a fresh start
 ACTION = ActionSpec(
     names=("x", "y", "z", "yaw", "grip"),
     units=("2.5 cm/step", "2.5 cm/step", "2.5 cm/step", "0.15 rad/step", "opening: -1 shut, 1 wide"),
@@ -35,34 +39,65 @@ class TabletopSimulator(Simulator):
         tasks: task specs with `sim tabletop(scene=...)`.
         num_envs: E.
         threads: threads of MuJoCo's batch, 0 = all CPUs. Changes no result, bit for bit.
-        shift: what the *observed* world gets wrong, the small twin of a camera calibration error:
-            `object_bias` [dx, dy] in m is added to the observed positions of objects (not of the box).
+        shift: what is different from the world of the demonstrations, the small twin of the gap between simulation and
+            reality: see `structrl.sims.tabletop.shift.Shift`.
+        cameras: names of cameras whose pictures are observed in place of the object-state tokens.
+        camera_size: their height and width, pixels.
+
+    Attributes:
+        scene: names and places.
+        shift: as it was read.
 
     Raises:
-        ValueError: a task does not fit the scene, or `shift` has an unknown key or shape.
+        ValueError: a task does not fit the scene, `shift` has an unknown key or a wrong value, or cameras are not the
+            scene's.
     """
+
+    film: ClassVar = {"cameras": ["overview"], "camera_size": 320}
 
     def __init__(
         self,
         tasks: Sequence[TaskSpec],
         num_envs: int,
         threads: int = 0,
-        shift: dict[str, Sequence[float]] | None = None,
+        shift: Mapping[str, Any] | None = None,
+        cameras: Sequence[str] = (),
+        camera_size: int = 64,
     ):
         self.tasks = tuple(tasks)
         self.num_envs = num_envs
         self.control_hz = scene.CONTROL_HZ
         self.action = ACTION
-        self.observation = {"state": ((15,), np.float32), "tokens": ((len(TOKENS), 15), np.float32)}
-        self._bias = _object_bias(shift)
-        self._table = AtomTable(self.tasks, _scene_of(self.tasks))
-        self.model = scene.load_model()
+        self.shift = read_shift(shift)
+        name = _scene_of(self.tasks)
+        self._table = AtomTable(self.tasks, name)
+        self.scene = Scene(name, self.shift.object_size, self.shift.friction)
+        self.model = self.scene.model
+        if (self.scene.half_size[:, 1] > 0.9 * FINGER_OPEN).any():
+            raise ValueError(f"shift: objects scaled by {self.shift.object_size:g} do not fit between the fingers")
+        rows = len(self.scene.objects) + len(self.scene.setting.tokens)
+        self.observation = {"state": ((STATE,), np.float32)}
+        bias = self.shift.camera_bias
+        self.cameras = Cameras(self.model, cameras, camera_size, bias.position, bias.angle) if len(cameras) else None
+        if self.cameras is None:
+            self.observation["tokens"] = ((rows, FEATURES), np.float32)
+        else:
+            self.observation |= self.cameras.observation
         self.batch = Batch(self.model, num_envs, threads)
         self._qpos, self._ctrl = self.batch.bind("qpos"), self.batch.bind("ctrl")
         self._mocap = self.batch.bind("mocap_pos")
         self._qvel = self.batch.bind("qvel")
+        buttons = len(self.scene.buttons)
         self._task = np.zeros(num_envs, np.int64)
         self._unstable = np.zeros(num_envs, bool)
+        self._down = np.zeros((num_envs, buttons), bool)
+        self._pressed = np.zeros((num_envs, buttons), bool)  # in the last step
+        self._presses = np.zeros((num_envs, buttons), np.int64)  # since reset
+        self._late = np.zeros((num_envs, self.shift.latency, len(REST)))  # actions not yet taken, oldest first
+        # What `state` carries besides the physics
+        self._kept = {
+            key: getattr(self, f"_{key}") for key in ("task", "unstable", "down", "pressed", "presses", "late")
+        }
 
     def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
         """Put environments `ids` at random layouts drawn from `starts`' seeds, settled.
@@ -75,16 +110,21 @@ class TabletopSimulator(Simulator):
                 raise ValueError(f"{start}: tabletop draws its starts: init must be -1, task < {len(self.tasks)}")
         if not len(ids):
             return
+        here, setting = self.scene, self.scene.setting
         self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
         for i, start in zip(ids, starts, strict=True):
-            layout = scene.Layout(start.seed)
+            layout = draw_layout(setting, start.seed)
             self._task[i] = start.task
-            self._mocap[i, 0] = layout.box
+            self._mocap[i, here.roots] = np.c_[layout.fixtures, here.base[:, 2]]
             self._qpos[i, HAND] = self._ctrl[i, HAND] = layout.hand
             self._qpos[i, scene.FINGERS] = self._ctrl[i, 4:] = FINGER_OPEN
-            self._qpos[i, scene.OBJECT_POSITIONS] = layout.objects
-            self._qpos[i, scene.LID] = scene.LID_OPEN
-        self._unstable[ids] = False
+            self._qpos[i, here.positions] = np.c_[layout.objects, here.half_size[:, 2]]
+            self._qpos[i, here.quaternions[:, 0]] = np.cos(layout.yaw / 2)
+            self._qpos[i, here.quaternions[:, 3]] = np.sin(layout.yaw / 2)
+            self._qpos[i, here.joints] = [each.start for each in setting.moving.values()]
+        self._unstable[ids] = self._down[ids] = self._pressed[ids] = False
+        self._presses[ids] = 0
+        self._late[ids] = REST
         self._advance(ids, scene.SETTLE)
 
     def step(self, ids: Ids, action: NDArray[np.float32]) -> None:
@@ -92,12 +132,17 @@ class TabletopSimulator(Simulator):
         if not len(ids):
             return
         action_nA = np.clip(np.asarray(action, np.float64), -1.0, 1.0)
+        if self.shift.latency:
+            queue = np.concatenate([self._late[ids], action_nA[:, None]], axis=1)
+            action_nA, self._late[ids] = queue[:, 0], queue[:, 1:]
         hand = self._qpos[ids, HAND]
         target = np.clip(self._ctrl[ids, HAND] + STEP * action_nA[:, :4], hand - LEASH, hand + LEASH)
         # The command is MuJoCo's own control vector, so it is part of the physics state.
         self._ctrl[ids, HAND] = np.clip(target, *scene.HAND_RANGE)
         self._ctrl[ids, 4:] = (FINGER_OPEN / 2) * (1 + action_nA[:, 4:])
         self._advance(ids, scene.SUBSTEPS)
+        if len(self.scene.buttons):
+            self._count_presses(ids)
 
     def _advance(self, ids: Ids, substeps: int) -> None:
         with scene.quiet():
@@ -108,9 +153,16 @@ class TabletopSimulator(Simulator):
         # MuJoCo resets a diverging environment by itself and counts it; every other warning means wrong physics too.
         self._unstable[ids] |= self.batch.warning[ids, :, 1].any(1)
 
+    def _count_presses(self, ids: Ids) -> None:
+        depth = self._qpos[ids[:, None], self.scene.joints[self.scene.buttons]]
+        before = self._down[ids]
+        self._pressed[ids] = pressed = ~before & (depth < BUTTON_DOWN)
+        self._presses[ids] += pressed
+        self._down[ids] = (before & (depth < BUTTON_UP)) | pressed
+
     def view(self, ids: Ids) -> View:
         """True physical quantities, for experts, predicates and tests; policies see `observe` only."""
-        return View(self.batch, ids)
+        return View(self.scene, self.batch, ids, self._presses[ids], self._pressed[ids])
 
     def atoms(self, ids: Ids) -> NDArray[np.bool_]:
         """Truth of the atoms of each environment's task, [n, max atoms]."""
@@ -125,47 +177,28 @@ class TabletopSimulator(Simulator):
         return self._table.tests[task]
 
     def observe(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`state` [n, 15]: hand pose, lead of the command, velocity, fingers. `tokens` [n, 3, 15]: apple, drink, box.
+        """`state` [n, 15] and `tokens` [n, rows, 15], see `structrl.sims.tabletop.observation`.
 
-        A token holds half extents, position relative to the hand (coarse, and fine through tanh), position relative to
-        the box, inside the box or not, and cosine and sine of the lid's angle (zeros where they mean nothing). All is
-        about unit scale. Objects' positions carry the shift, and what derives from them does too.
+        With cameras, `images.<camera>` uint8 [n, 3, h, w] in place of the tokens.
         """
-        view = self.view(ids)
-        velocity = self._qvel[ids, HAND]
-        state = np.concatenate(
-            [
-                (view.hand - [0, 0, 0.15, 0]) / [0.2, 0.2, 0.1, 1],
-                (view.command[:, HAND] - view.hand) / LEASH,
-                velocity / [0.3, 0.3, 0.3, 1.5],
-                view.fingers / (FINGER_OPEN / 2) - 1,
-                view.command[:, 4:5] / (FINGER_OPEN / 2) - 1,
-            ],
-            axis=1,
-        )
-        position = np.concatenate([view.objects + self._bias, view.box[:, None]], axis=1)
-        to_hand = position - view.hand[:, None, :3]
-        to_box = position - view.box[:, None]
-        tokens = np.zeros((len(ids), len(TOKENS), 15))
-        tokens[..., 0:3] = np.concatenate([scene.HALF_SIZE, scene.BOX_HALF_SIZE[None]]) / 0.1
-        tokens[..., 3:6] = to_hand / 0.1
-        tokens[..., 6:9] = np.tanh(to_hand / np.array([0.02] * len(scene.OBJECTS) + [0.03])[:, None])
-        tokens[..., 9:12] = to_box / 0.1
-        tokens[:, :-1, 12] = outside_box(to_box[:, :-1]) < 0
-        tokens[:, -1, 13], tokens[:, -1, 14] = np.cos(view.lid), np.sin(view.lid)
-        return {"state": state.astype(np.float32), "tokens": tokens.astype(np.float32)}
+        seen = observe(self.view(ids), self._qvel[ids, HAND], LEASH, self.shift.object_bias)
+        if self.cameras is None:
+            return seen
+        return {"state": seen["state"], **self.cameras.observe(self.batch, ids)}
 
     def unstable(self, ids: Ids) -> NDArray[np.bool_]:
         """Which environments had unstable physics since their reset, [n]."""
         return self._unstable[ids].copy()
 
+    def close(self) -> None:
+        """Free the cameras' OpenGL context."""
+        if self.cameras is not None:
+            self.cameras.close()
+
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
-        """`physics` [n, S] (MuJoCo's integration state), `task` [n], `unstable` [n]."""
-        return {
-            "physics": self.batch.state[ids].copy(),
-            "task": self._task[ids].copy(),
-            "unstable": self._unstable[ids].copy(),
-        }
+        """`physics` [n, S] (MuJoCo's integration state), `task`, `unstable` [n], the buttons' latches and counters
+        `down`, `pressed`, `presses` [n, buttons], and `late` [n, latency, A], the actions not yet taken."""
+        return {"physics": self.batch.state[ids].copy()} | {key: kept[ids].copy() for key, kept in self._kept.items()}
 
     def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
@@ -173,7 +206,8 @@ class TabletopSimulator(Simulator):
             return
         self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)  # clears the warning counters
         self.batch.state[ids] = state["physics"]
-        self._task[ids], self._unstable[ids] = state["task"], state["unstable"]
+        for key, kept in self._kept.items():
+            kept[ids] = state[key]
 
 
 def _scene_of(tasks: Sequence[TaskSpec]) -> str:
@@ -192,17 +226,3 @@ def _scene_of(tasks: Sequence[TaskSpec]) -> str:
     if len(names) != 1:
         raise ValueError(f"one tabletop simulator runs one scene; these tasks name {sorted(names) or 'none'}")
     return names.pop()
-
-
-def _object_bias(shift: dict[str, Sequence[float]] | None) -> NDArray[np.float64]:
-    shift = shift or {}
-    for key in shift:
-        if key != "object_bias":
-            close = difflib.get_close_matches(key, ["object_bias"], n=1)
-            raise ValueError(
-                f"shift: unknown key '{key}'; " + (f"did you mean '{close[0]}'?" if close else "known: object_bias")
-            )
-    bias = np.asarray(shift.get("object_bias", (0.0, 0.0)), np.float64)
-    if bias.shape != (2,) or not np.isfinite(bias).all():
-        raise ValueError(f"shift: object_bias must be two finite numbers [dx, dy] in m, not {shift['object_bias']}")
-    return np.append(bias, 0.0)

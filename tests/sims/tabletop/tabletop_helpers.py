@@ -18,7 +18,8 @@ def task(*atoms: AtomSpec | str, **fields) -> TaskSpec:
     return TaskSpec("t", specs, (), **({"sim": "tabletop", "sim_args": {"scene": "lunch"}} | fields))
 
 
-PACKED = task("in(apple_1, box_1)", "in(drink_1, box_1)", "closed(box_1)")
+FIRST_THREE = (("atom", 0), ("atom", 1), ("atom", 2), ("and", 3))
+PACKED = task("in(apple_1, box_1)", "in(drink_1, box_1)", "closed(box_1)", success=FIRST_THREE)
 EVERYTHING = task(
     *("in(apple_1, box_1)", "in(drink_1, box_1)", "closed(box_1)", "open(box_1)"),
     *("grasped(apple_1)", "grasped(drink_1)", "on(apple_1, table_1)", "on(drink_1, table_1)"),
@@ -26,6 +27,7 @@ EVERYTHING = task(
     "near(gripper_1, apple_1)",
     atom("near(apple_1, drink_1)", dist=0.1),
     atom("near(drink_1, box_1)", dist=0.12),
+    success=FIRST_THREE,
 )
 
 

@@ -51,7 +51,7 @@ def measure(model, data) -> dict[str, float]:
         ]
         out[f"grasped({item})"] = max(gaps)
     lid = data.geom("lid").xmat.reshape(3, 3)
-    out["closed(box_1)"] = out["open(box_1)"] = np.arctan2(lid[0, 2], lid[2, 2])
+    out["closed(box_1)"] = out["open(box_1)"] = np.arctan2(lid[0, 2], lid[2, 2]) / 2
     out["upright(drink_1)"] = np.arctan2(
         *[np.linalg.norm(data.body("drink_1").xmat[[2, 5]]), data.body("drink_1").xmat[8]]
     )
@@ -106,15 +106,15 @@ def test_atoms_match_geometry_in_random_poses():
     qpos = sim.batch.bind("qpos")
     qpos[:, scene.HAND] = rng.uniform(*scene.HAND_RANGE, (60, 4))
     qpos[:, scene.FINGERS] = rng.uniform(0, scene.FINGER_OPEN, (60, 2))
-    qpos[:, scene.LID] = rng.uniform(0, 1.95, 60)
+    qpos[:, sim.scene.joints[0]] = rng.uniform(0, 1.95, 60)
     for o in range(2):
         near_tip = qpos[:, :3] + rng.normal(0, 0.03, (60, 3)) + [0, 0, 0.02]
-        anywhere = sim.view(ids).box + rng.uniform(-0.15, 0.15, (60, 3)) + [0, 0, 0.1]
-        qpos[:, scene.OBJECT_POSITIONS[o]] = np.where(rng.random((60, 1)) < 0.5, near_tip, anywhere)
+        anywhere = sim.view(ids).position("box_1") + rng.uniform(-0.15, 0.15, (60, 3)) + [0, 0, 0.1]
+        qpos[:, sim.scene.positions[o]] = np.where(rng.random((60, 1)) < 0.5, near_tip, anywhere)
         tilt = rng.normal(size=(60, 4))
-        qpos[:, scene.OBJECT_QUATERNIONS[o]] = tilt / np.linalg.norm(tilt, axis=1, keepdims=True)
+        qpos[:, sim.scene.quaternions[o]] = tilt / np.linalg.norm(tilt, axis=1, keepdims=True)
     check(sim, ids)
-    assert np.array_equal(qpos[:, scene.LID], sim.view(ids).lid), "measuring moved something"
+    assert np.array_equal(qpos[:, sim.scene.joints[0]], sim.view(ids).joint("box_1")), "measuring moved something"
 
 
 def test_grasped_means_held_up():
@@ -137,8 +137,8 @@ def test_grasped_means_held_up():
 
 def test_thresholds_in_the_task_replace_the_vocabularys():
     tasks = [
-        task(atom("near(apple_1, drink_1)", dist=d), atom("closed(box_1)", angle=a), "upright(drink_1)")
-        for d, a in ((10.0, 3.0), (0.01, 0.2))
+        task(atom("near(apple_1, drink_1)", dist=d), atom("closed(box_1)", share=a), "upright(drink_1)")
+        for d, a in ((10.0, 1.5), (0.01, 0.1))
     ]
     sim = TabletopSimulator(tasks, 2, threads=1)
     ids = np.arange(2)
@@ -148,7 +148,7 @@ def test_thresholds_in_the_task_replace_the_vocabularys():
     assert sim.atoms(ids).tolist() == [[True, True, True], [False, False, True]]
     near, closed, _ = sim.atom_tests(1)
     assert (near.text, near.op, near.threshold, near.unit) == ("near(apple_1, drink_1, dist=0.01)", "<", 0.01, "m")
-    assert (closed.threshold, closed.unit) == (0.2, "rad") and "angle" in closed.meaning
+    assert (closed.threshold, closed.unit) == (0.1, "1") and "share" in closed.meaning
 
 
 def test_tasks_of_different_length_are_padded():
@@ -163,9 +163,10 @@ def test_tasks_of_different_length_are_padded():
 def test_every_word_of_the_vocabulary_is_measured_and_has_one_threshold():
     assert set(VOCABULARY.predicates) == set(MEASURES)
     for predicate in VOCABULARY.predicates.values():
-        assert predicate.op in ("<", ">") and predicate.unit in ("m", "rad")
+        assert predicate.op in ("<", ">") and predicate.unit in ("m", "rad", "1")
         assert [p.default for p in predicate.params.values()] in ([], [predicate.threshold])
         assert [p.unit for p in predicate.params.values()] in ([], [predicate.unit])
     kinds = {kind for entities in VOCABULARY.scenes.values() for each in entities.values() for kind in each}
-    assert {kind for p in VOCABULARY.predicates.values() for kind in p.args} <= kinds
+    assert {kind for p in VOCABULARY.predicates.values() for arg in p.args for kind in arg.split("|")} <= kinds
+    assert {name for name, p in VOCABULARY.predicates.items() if p.pulse} == {"pressed"}
     assert VOCABULARY.control_hz == TabletopSimulator([PACKED], 1).control_hz

@@ -3,7 +3,7 @@
 import numpy as np
 from tabletop_helpers import EVERYTHING, PACKED, starts
 
-from structrl.sims.tabletop import TabletopExpert, TabletopSimulator, scene
+from structrl.sims.tabletop import TabletopExpert, TabletopSimulator
 
 BIAS = np.array([0.008, -0.011])
 
@@ -52,9 +52,9 @@ def test_inside_flag_is_judged_by_the_observed_position():
     plain, shifted, ids = pair(2)
     for sim in (plain, shifted):
         sim.reset(ids, starts(2))
-        box = sim.view(ids).box
+        box = sim.view(ids).position("box_1")
         # 5 mm within the far wall, true: inside. Observed 8 mm further: outside.
-        sim.batch.bind("qpos")[:, scene.OBJECT_POSITIONS[0]] = box + np.array([0.085, 0, 0.04])
+        sim.batch.bind("qpos")[:, sim.scene.positions[0]] = box + np.array([0.085, 0, 0.04])
     assert plain.observe(ids)["tokens"][:, 0, 12].tolist() == [1, 1]
     assert shifted.observe(ids)["tokens"][:, 0, 12].tolist() == [0, 0]
     assert shifted.atoms(ids)[:, 0].all(), "the truth must not be shifted"
@@ -69,5 +69,7 @@ def test_tokens_tell_the_layout():
     hand = seen["state"][:, :3] * [0.2, 0.2, 0.1] + [0, 0, 0.15]
     assert np.allclose(hand, view.hand[:, :3], atol=1e-6)
     positions = hand[:, None] + seen["tokens"][:, :, 3:6] * 0.1
-    assert np.allclose(positions[:, :2], view.objects, atol=1e-6) and np.allclose(positions[:, 2], view.box, atol=1e-6)
-    assert np.allclose(np.arctan2(seen["tokens"][:, 2, 14], seen["tokens"][:, 2, 13]), view.lid, atol=1e-5)
+    assert np.allclose(positions[:, :2], view.objects, atol=1e-6) and np.allclose(
+        positions[:, 2], view.position("box_1"), atol=1e-6
+    )
+    assert np.allclose(np.arctan2(seen["tokens"][:, 2, 14], seen["tokens"][:, 2, 13]), view.joint("box_1"), atol=1e-5)
