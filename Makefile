@@ -10,13 +10,17 @@ ifeq ($(shell uname -s),Linux)
 export MUJOCO_GL ?= egl
 endif
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test test-libero lint clean
 
 quickstart: .venv/structrl
 	scripts/quickstart.sh $(BIN)/structrl $(TASK) $(RUN)
 
 test: .venv/dev lint
 	$(BIN)/python -m pytest
+
+# ARGS='-m "not heavy"' runs two tasks instead of all 130.
+test-libero: .venv/dev
+	scripts/test_libero.sh $(BIN) $(ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ Nothing is imported before it is needed, so that this package can be read by a P
 import ctypes.util
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 import warnings
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structrl.hints import hint
+
+log = logging.getLogger(__name__)
 
 SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 # Later versions settle some scenes differently and render others darker (RLinf#1460, LIBERO#87, LIBERO PR#140).
@@ -117,6 +120,8 @@ def load_libero() -> ModuleType:
         np.random.set_state(before)  # noqa: NPY002
     import mujoco
 
+    # MuJoCo would write MUJOCO_LOG.TXT into the current folder. Such environments are counted as unstable.
+    mujoco.set_mju_user_warning(lambda text: log.info("MuJoCo: %s", text))
     if mujoco.__version__ not in TESTED_MUJOCO:
         warnings.warn(
             f"LIBERO on MuJoCo {mujoco.__version__}: scenes settle and look as published on "

@@ -279,13 +279,15 @@ def test_fast_deviates_no_more_than_documented():
     fast.close()
 
 
-def test_diverged_physics_is_unstable_until_the_reset(sim):
+def test_diverged_physics_is_unstable_until_the_reset(sim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     ids = np.array([0, 1])
     sim.reset(ids, [start(0)] * 2)
     _, body = sim.world(0)
     body.data.qvel[:] = 1e12
     sim.step(ids, np.zeros((2, 7), np.float32))
     assert sim.unstable(ids).tolist() == [True, False]
+    assert not list(tmp_path.iterdir())  # no MUJOCO_LOG.TXT
     sim.set_state(ids[1:], sim.state(ids[:1]))
     assert sim.unstable(ids).all()
     sim.reset(ids, [start(0)] * 2)
