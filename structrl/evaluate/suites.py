@@ -9,7 +9,7 @@ from structrl.sims.base import Start
 from structrl.task import load_task, shipped_tasks
 
 INITS = 50  # stored initial states of every LIBERO task
-# Tasks of LIBERO-Long by the length of their longest demonstration, in steps, as StructRL (arXiv 2609.36352) groups them.
+# Tasks of LIBERO-Long by the steps of their longest demonstration, as StructRL (arXiv 2609.36352) groups them.
 HORIZONS = {"libero_10": {"250-340": (1, 3, 4, 5, 7), "340-400": (0, 2, 6), "400-550": (8, 9)}}
 
 

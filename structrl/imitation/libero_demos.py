@@ -50,7 +50,7 @@ def read_libero(path: Path, task: TaskSpec, python: str, sim: dict[str, Any]) ->
         raise ValueError(f"{path} is no readable HDF5 file ({error})") from None
     with file:
         data = file.get("data")
-        names = sorted((int(n[5:]) for n in data or () if n.startswith("demo_") and n[5:].isdigit()))
+        names = sorted(int(n[5:]) for n in data or () if n.startswith("demo_") and n[5:].isdigit())
         if not names:
             raise ValueError(f"{path} is no file of demonstrations: it has no /data/demo_0")
         bddl = Path(str(data.attrs.get("bddl_file_name", ""))).name
