@@ -17,7 +17,7 @@ from structrl.sims.libero.predicates import OWN
 from structrl.sims.libero.simulator import LiberoSimulator
 from structrl.sims.libero.skills import OPEN, Robot, Steps, UnableError
 
-ROUNDS = 4  # through the whole plan
+ROUNDS = 6  # through the whole plan
 TRIES = 3  # to take an object
 
 
@@ -55,8 +55,12 @@ class LiberoExpert:
 def script(robot: Robot, task: TaskSpec) -> Steps:
     """Actions of an episode."""
     dependents = [[other for other in task.subtasks if i in other.prerequisites] for i in range(len(task.subtasks))]
+    order = sorted(range(len(task.subtasks)), key=lambda i: len(task.subtasks[i].prerequisites))
     for _ in range(ROUNDS):
-        for i in sorted(range(len(task.subtasks)), key=lambda i: len(task.subtasks[i].prerequisites)):
+        missed: set[int] = set()
+        for i in order:
+            if missed & set(task.subtasks[i].prerequisites):
+                continue  # no drawer is shut before the bowl is in it
             later = [wanted(task, other) for other in dependents[i]]
             if any(all(holds(robot, atom) for atom in atoms) for atoms in later):
                 continue  # what it is for has been reached
@@ -65,6 +69,8 @@ def script(robot: Robot, task: TaskSpec) -> Steps:
                     yield from achieve(robot, atom, share(task, atom))
                 except UnableError:
                     yield from robot.rise(0.05, OPEN)
+                if not holds(robot, atom):
+                    missed.add(i)
 
 
 def wanted(task: TaskSpec, subtask: SubtaskSpec) -> list[AtomSpec]:
@@ -91,7 +97,8 @@ def share(task: TaskSpec, atom: AtomSpec) -> float:
     same = [a for a in task.atoms if a.predicate in ("in", "on") and a.args[1:] == atom.args[1:]]
     if atom not in same or len(same) == 1:
         return 0.0
-    return (2 * same.index(atom) - (len(same) - 1)) / len(same)
+    wide = 1.5 if atom.predicate == "on" else 1.0  # in a container they find room by themselves
+    return wide * (2 * same.index(atom) - (len(same) - 1)) / len(same)
 
 
 def achieve(robot: Robot, atom: AtomSpec, part: float) -> Iterator[NDArray[np.float64]]:
