@@ -23,7 +23,7 @@ TRIES = 3  # to take an object
 
 class LiberoExpert:
     """Acts in the environments of a LIBERO simulator; it solves most tasks of libero_spatial, libero_object,
-    libero_goal and libero_10 (docs/libero.md counts).
+    libero_goal and libero_10 (docs/libero_demonstrations.md counts).
 
     Args:
         simulator: whose true state it reads.

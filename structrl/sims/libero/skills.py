@@ -263,6 +263,8 @@ class Robot:
             rest = goal[:2] - self.where(name)[:2]
             if np.linalg.norm(rest) < 0.01:
                 break
+            if np.linalg.norm(self.position[:2] - self.where(name)[:2]) > 0.09:
+                break  # slipped over the rim
             step = rest * min(1.0, 0.025 / float(np.linalg.norm(rest)))
             yield self.action(np.array([*(self.position[:2] + step), bottom - 0.005]), pose, CLOSE)
         yield from self.rise(0.1, CLOSE)
