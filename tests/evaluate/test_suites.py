@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 
+from structrl.cli import main
 from structrl.evaluate.report import rate
 from structrl.evaluate.suites import HORIZONS, suite_starts, suite_tasks, suite_text, summarise_suite
 from structrl.task import load_task
@@ -38,3 +41,12 @@ def test_pooled_by_hand():
     assert len(lines) == 14 and len({line.index("/") for line in lines}) == 1
     assert lines[-1].startswith("libero_10, all 10 tasks") and "45/100" in lines[-1]
     assert summarise_suite("libero_goal", tasks)["horizons"] == {}
+
+
+def test_task_files_are_canonical_and_without_findings(capsys):
+    files = sorted(str(path) for path in (Path(__file__).parents[2] / "tasks").glob("libero_*/*.task"))
+    assert len(files) == 40
+    assert main(["check", *files]) == 0
+    assert "40 files: no errors" in (found := capsys.readouterr()).out + found.err
+    assert "warning" not in found.out + found.err
+    assert main(["fmt", "--check", *files]) == 0
