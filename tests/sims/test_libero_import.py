@@ -75,7 +75,7 @@ def test_all_run(suite, problems, python, tmp_path):
         def act(td, chunk, episode):
             return td.set(keys.ACTION, torch.zeros(len(td), 4, 7))
 
-        done = run_episodes(env, act, [Start(task, 0, (task,)) for task in range(len(files))])
+        done = run_episodes(env, act, [Start(task, 0, (0, 0, 0, task)) for task in range(len(files))])
     finally:
         env.close()
     assert done.dropped == 0 and len(done.table) == len(files)
