@@ -136,7 +136,7 @@ def test_an_expert_that_never_succeeds(toy, monkeypatch):
 
 
 def test_simulator_without_expert():
-    with pytest.raises(ValueError, match=r"'robocasa' has no scripted expert \(there is one for: tabletop"):
+    with pytest.raises(ValueError, match=r"'robocasa' has no scripted expert \(there is one for: libero, tabletop"):
         find_expert("robocasa")
 
 
