@@ -23,6 +23,7 @@ from structrl.evaluate.recorder import EpisodeRecorder
 from structrl.evaluate.replay import film, film_config, select
 from structrl.evaluate.report import FORMAT, compare_text, read_report, summarise, table_text
 from structrl.evaluate.run_config import config_of, read_config
+from structrl.evaluate.suites import INITS, suite_starts, suite_tasks, suite_text, summarise_suite
 from structrl.evaluate.video import annotate, pictures, require_av, write_mp4
 from structrl.plan import stack_plans
 from structrl.policies.protocol import env_spec
@@ -41,6 +42,7 @@ def evaluate(
     seed: int,
     *,
     env_from: Path | None = None,
+    suite: str | None = None,
     num_envs: int | None = None,
     save_episodes: Path | None = None,
     overwrite: bool = False,
@@ -52,9 +54,10 @@ def evaluate(
 
     Args:
         checkpoint: RUN/checkpoints/*.ckpt of supervised or reinforcement learning; RUN/config.yaml says the rest.
-        episodes: per task.
+        episodes: per task; of a suite, its initial states 0 to `episodes` - 1.
         seed: of starts and initial noise.
         env_from: a config whose environment to act in, in place of the run's own.
+        suite: all tasks of a benchmark's suite, `libero_10`, in place of the config's tasks.
         num_envs: environments at once, in place of the config's. Starts and noise stay the same, but floating error
             does not, and contacts can amplify that to another outcome.
         save_episodes: an HDF5 file for all of them, to be explained.
@@ -73,6 +76,10 @@ def evaluate(
     """
     own = read_config(config_of(checkpoint))
     other = own if env_from is None else read_config(env_from)
+    if suite is not None:
+        other = other._replace(env=dataclasses.replace(other.env, tasks=suite_tasks(suite)))
+        if episodes > INITS:
+            raise ValueError(f"a task of {suite} has {INITS} initial states, not {episodes}")
     tasks = len(other.env.tasks)
     config = dataclasses.replace(other.env, num_envs=min(num_envs or other.env.num_envs, episodes * tasks))
     if video is not None:
@@ -84,6 +91,8 @@ def evaluate(
         load_actor(policy, str(checkpoint))
         policy.eval()
         starts = [Start(e % tasks, -1, (seed, int(Stream.EVALUATE), ITERATION, e)) for e in range(episodes * tasks)]
+        if suite is not None:
+            starts = suite_starts(tasks, episodes, seed, ITERATION)
         with contextlib.ExitStack() as stack:
             record = None
             if save_episodes is not None:
@@ -104,6 +113,7 @@ def evaluate(
             done = run_episodes(env, deterministic(policy, starts), starts, on_chunk=record, progress=show)
         if video is not None:
             save_videos(video, config, done, video_episodes, env.simulator.control_hz)
+        results = summarise(done.table, stack_plans(env.simulator.tasks))
         return {
             "format": FORMAT,
             "checkpoint": str(checkpoint),
@@ -114,7 +124,8 @@ def evaluate(
             "versions": versions(),
             "dropped": done.dropped,
             "invalid_starts": env.runner.counts["invalid_starts"],
-            "tasks": summarise(done.table, stack_plans(env.simulator.tasks)),
+            "suite": None if suite is None else summarise_suite(suite, results),
+            "tasks": results,
         }
     finally:
         env.close()
@@ -151,7 +162,12 @@ def main(argv: list[str]) -> int:
         prog="structrl evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--checkpoint", type=Path, required=True, metavar="CKPT", help="RUN/checkpoints/last.ckpt")
-    parser.add_argument("--episodes", type=int, default=200, metavar="N", help="per task (default: 200)")
+    parser.add_argument(
+        "--suite", metavar="NAME", help=f"all tasks of libero_10, ...: from each of their {INITS} initial states"
+    )
+    parser.add_argument(
+        "--episodes", type=int, metavar="N", help=f"per task (default: 200; of a suite {INITS}: one per initial state)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of starts and initial noise (default: 0)")
     parser.add_argument("--env-from", type=Path, metavar="X.yaml", help="act in the environment of another config")
     parser.add_argument("--num-envs", type=int, help="environments at once (default: the config's)")
@@ -162,6 +178,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--video-episodes", type=int, default=4, metavar="N", help="how many (default: 4)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --save-episodes if it exists")
     args = parser.parse_args(argv)
+    if args.episodes is None:
+        args.episodes = 200 if args.suite is None else INITS
     if args.episodes < 1 or (args.num_envs is not None and args.num_envs < 1) or args.seed < 0:
         parser.error("--episodes and --num-envs must be at least 1, --seed at least 0")
     if args.video_episodes < 1:
@@ -176,6 +194,7 @@ def main(argv: list[str]) -> int:
             args.episodes,
             args.seed,
             env_from=args.env_from,
+            suite=args.suite,
             num_envs=args.num_envs,
             save_episodes=args.save_episodes,
             overwrite=args.overwrite,
@@ -183,6 +202,8 @@ def main(argv: list[str]) -> int:
             video_episodes=args.video_episodes,
         )
         print(table_text(report["tasks"]))
+        if report["suite"] is not None:
+            print(f"\n{suite_text(report['suite'], report['tasks'])}")
         if report["dropped"]:
             print(f"{report['dropped']} episodes were dropped with their workers; no rate counts them")
         if args.output is not None:

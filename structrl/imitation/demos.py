@@ -1,4 +1,4 @@
-"""`structrl demos TASK`: demonstrations of a simulator's scripted expert, in the episode format."""
+"""`structrl demos TASK`: demonstrations of a simulator's scripted expert, or LIBERO's own, in the episode format."""
 
 import argparse
 import sys
@@ -19,13 +19,18 @@ from structrl.envs import EnvConfig, make_env
 from structrl.envs.chunk_env import row_start
 from structrl.evaluate.episodes import Episode, EpisodeWriter
 from structrl.evaluate.recorder import EpisodeRecorder
+from structrl.imitation.libero_demos import read_libero
 from structrl.rewards import RewardOptions
 from structrl.rl.rollout import ENV, run_episodes
 from structrl.seeding import Stream
 from structrl.sims.base import Ids, Start
+from structrl.sims.installed import own_python
 from structrl.task import load_task
 
-EXPERTS = {"tabletop": "structrl.sims.tabletop:TabletopExpert"}  # simulator -> class(simulator, slop)
+EXPERTS = {  # simulator -> class(simulator, slop)
+    "libero": "structrl.sims.libero.expert:LiberoExpert",
+    "tabletop": "structrl.sims.tabletop:TabletopExpert",
+}
 HOPELESS = 200  # attempts without a single success after which recording stops
 
 
@@ -129,11 +134,41 @@ def _simulator_arguments(pairs: Sequence[str], parser: argparse.ArgumentParser) 
     return arguments
 
 
+def convert(args: argparse.Namespace, sim: dict[str, Any]) -> int:
+    """LIBERO's demonstrations; those whose success does not come back are dropped and counted."""
+    tally = Tally(0)
+    try:
+        task = load_task(args.task)
+        python = args.python or own_python("libero")
+        if task.sim != "libero" or python is None:
+            raise ValueError(f"{task.path}: its simulator is '{task.sim}', and the demonstrations are LIBERO's")
+        meta = {"command": "demos", "task": task.name, "from": args.from_libero.name, "chunk": 1, "sim": sim}
+        with EpisodeWriter(args.out, meta, overwrite=args.overwrite) as out:
+            for episode in tqdm(read_libero(args.from_libero, task, python, sim), unit="episode"):
+                if episode.succeeded:
+                    tally.kept += 1
+                    out.append(episode)
+                else:
+                    tally.failures += 1
+            if not tally.kept:
+                raise ValueError(f"{args.from_libero}: none of {tally.failures} demonstrations succeeds")
+            out.meta |= {"attempts": tally.attempts, "failures": tally.failures}
+    except (OSError, ValueError) as error:
+        print(f"structrl demos: error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"{tally.kept} demonstrations of {task.name} in {args.out}; {tally.failures} of {tally.attempts} were dropped: "
+        "their success did not come back"
+    )
+    return 0
+
+
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="structrl demos", description=__doc__)
     parser.add_argument("task", metavar="TASK", help="a .task file, or the name of one that comes with structrl")
-    parser.add_argument("--episodes", type=int, required=True, metavar="N", help="successful episodes to record")
+    parser.add_argument("--episodes", type=int, metavar="N", help="successful episodes to record")
+    parser.add_argument("--from-libero", type=Path, metavar="FILE.hdf5", help="convert LIBERO's own demonstrations")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.h5", help="the file to write")
     parser.add_argument("--slop", type=float, default=0.007, help="spread of the expert's grasps, m (default: 0.007)")
     parser.add_argument(
@@ -156,6 +191,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the starts and the slop (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     args = parser.parse_args(argv)
+    if (args.episodes is None) == (args.from_libero is None):
+        parser.error("give --episodes, or --from-libero")
+    if args.from_libero is not None:
+        return convert(args, _simulator_arguments(args.sim, parser))
     if min(args.episodes, args.num_envs, args.observe_every) < 1 or args.seed < 0 or not 0 <= args.slop < float("inf"):
         parser.error("--episodes, --num-envs and --observe-every must be at least 1, --slop and --seed at least 0")
     sim = _simulator_arguments(args.sim, parser)

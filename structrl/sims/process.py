@@ -28,9 +28,16 @@ package, *arguments = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("structrl", package + "/__init__.py")
 sys.modules["structrl"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-from structrl.sims.worker import main
+from {module} import main
 main(arguments)
 """
+
+
+def run_module(python: str, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `module.main(arguments)` of structrl under another interpreter until it ends; output is captured."""
+    command = [python, "-c", _BOOT.format(module=module), str(Path(structrl.__file__).parent), *arguments]
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env)
 
 
 class WorkerFault(Exception):  # noqa: N818 - what happened to a worker, not an error of the trainer
@@ -76,7 +83,14 @@ class WorkerProcess:
             env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))  # "" is this folder
         package = str(Path(structrl.__file__).parent)
         in_main = threading.current_thread() is threading.main_thread()
-        command = [python, "-c", _BOOT, package, str(theirs.fileno()), str(int(in_main))]
+        command = [
+            python,
+            "-c",
+            _BOOT.format(module="structrl.sims.worker"),
+            package,
+            str(theirs.fileno()),
+            str(int(in_main)),
+        ]
         try:
             with theirs:
                 self.process = subprocess.Popen(

@@ -136,8 +136,8 @@ def test_an_expert_that_never_succeeds(toy, monkeypatch):
 
 
 def test_simulator_without_expert():
-    with pytest.raises(ValueError, match=r"'libero' has no scripted expert \(there is one for: tabletop"):
-        find_expert("libero")
+    with pytest.raises(ValueError, match=r"'robocasa' has no scripted expert \(there is one for: libero, tabletop"):
+        find_expert("robocasa")
 
 
 def test_command(toy, tmp_path, capsys):

@@ -164,3 +164,18 @@ def test_wrong_usage(run, argv, capsys):
         main(["--checkpoint", str(run), "--episodes", "2", *argv])
     assert stop.value.code == 2
     assert argv[0].split("=")[0] in capsys.readouterr().err
+
+
+def test_a_suite_starts_from_every_stored_state(run, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("structrl.evaluate.command.suite_tasks", lambda suite: ["climb"])
+    out = tmp_path / "suite.json"
+    episodes = tmp_path / "e.h5"
+    command = ["--checkpoint", str(run), "--suite", "libero_object", "--episodes", "5"]
+    assert main([*command, "--output", str(out), "--save-episodes", str(episodes)]) == 0
+    report = json.loads(out.read_text())
+    assert report["suite"]["total"] == report["tasks"]["climb"]["success"] and report["suite"]["total"]["n"] == 5
+    assert "libero_object, all 1 tasks" in capsys.readouterr().out
+    with EpisodeFile(episodes) as file:
+        assert sorted(int(episode.start[1]) for episode in file) == [0, 1, 2, 3, 4]
+    assert main([*command[:-1], "51"]) == 1
+    assert "has 50 initial states" in capsys.readouterr().err

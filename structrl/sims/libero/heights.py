@@ -17,6 +17,7 @@ TIP = 0.010  # how far the fingers reach below the site
 PALM = 0.031  # underside of the palm above the site
 HAND = (0.105, 0.034)  # half extents of the palm
 OPENINGS = (0.076, 0.060, 0.045, 0.030)  # between the pads: as wide as they go, and narrower where room is scarce
+SLANT = 0.008  # spread of the edges that the pads meet, both together
 PLAY = 0.006  # between pads and object
 
 
@@ -194,6 +195,8 @@ def find_grasps(
                         continue  # the pads would hold it by a corner
                     edge = solid[rows].argmax(1) * seen.step
                     back = solid[rows][:, ::-1].argmax(1) * seen.step
+                    if edge.std() + back.std() > SLANT:
+                        continue  # a corner, or a wall at a slant: the pads would slip
                     at = heavy + rotation(yaw) @ np.array([center, across])
                     if seen.highest(at, *HAND, yaw) > z + PALM - 0.004:
                         continue

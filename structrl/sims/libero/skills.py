@@ -195,11 +195,19 @@ class Robot:
                 return
             yield self.action(position, pose, CLOSE)
 
-    def put(self, name: str, target: str) -> Steps:
-        """Bring the held object over the middle of `target`, down, and let go."""
+    def put(self, name: str, target: str, share: float = 0.0) -> Steps:
+        """Bring the held object over `target`, down, and let go.
+
+        Args:
+            name: the object.
+            target: where.
+            share: 0 is the middle of a region, -1 and 1 its near and far end; for things that share it.
+        """
         held = self.held
         assert held is not None and held.name == name
         point = self.where(target)
+        if share:
+            point[0] += share * self._size(target)[0]
         seen = self.look(point, 0.16, 0.005, name)
         support = seen.highest(point[:2], 0.02, 0.02)
         yaw = self.yaw + self._turn(held, target)
@@ -222,13 +230,17 @@ class Robot:
         yield from self.go(goal, upright(yaw), CLOSE)
         yield from self.release()
 
+    def _size(self, target: str) -> Array:
+        """Half extents of a region along x and y; 0 of what is none."""
+        region = self.env.object_sites_dict.get(target)
+        if region is None:
+            return np.zeros(2)
+        return np.abs(self.data.site(target).xmat.reshape(3, 3) @ region.size)[:2]
+
     def _turn(self, held: Held, target: str) -> float:
         """How to turn an object that is long so that it lies along a region that is long."""
-        region = self.env.object_sites_dict.get(target)
-        if region is None or held.aspect < 1.5:
-            return 0.0
-        size = np.abs(self.data.site(target).xmat.reshape(3, 3) @ region.size)[:2]
-        if size.max() < 1.5 * size.min():
+        size = self._size(target)
+        if held.aspect < 1.5 or size.max() <= 1.5 * size.min():
             return 0.0
         along = 0.0 if size[0] > size[1] else np.pi / 2
         return nearest(along - (held.axis + self.yaw - held.yaw))
@@ -251,6 +263,8 @@ class Robot:
             rest = goal[:2] - self.where(name)[:2]
             if np.linalg.norm(rest) < 0.01:
                 break
+            if np.linalg.norm(self.position[:2] - self.where(name)[:2]) > 0.09:
+                break  # slipped over the rim
             step = rest * min(1.0, 0.025 / float(np.linalg.norm(rest)))
             yield self.action(np.array([*(self.position[:2] + step), bottom - 0.005]), pose, CLOSE)
         yield from self.rise(0.1, CLOSE)
