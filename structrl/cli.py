@@ -46,11 +46,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"structrl {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        import difflib
+        from structrl.hints import hint
 
-        close = difflib.get_close_matches(argv[0], COMMANDS, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else f"; one of: {', '.join(COMMANDS)}"
-        print(f"structrl: error: unknown command '{argv[0]}'{hint}", file=sys.stderr)
+        print(f"structrl: error: unknown command '{argv[0]}'{hint(argv[0], COMMANDS)}", file=sys.stderr)
         return 2
     module, function, _ = COMMANDS[argv[0]]
     try:

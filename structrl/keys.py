@@ -15,8 +15,9 @@ STEPS = "steps"  # int64 [E, 1], environment steps executed by this chunk (0 for
 HOLDS = "holds"  # bool [E, H+1, N]; row 0 is before the chunk; rows after `steps` repeat the last one
 SUCCESS = "success"  # bool [E, 1]
 FAILED = "failed"  # bool [E, 1], the task's fail condition or unstable physics
+DROPPED = "dropped"  # bool [E, 1], lost with its worker: done (and truncated), but no episode
 TERMINATED = "terminated"  # bool [E, 1], success or failed
-TRUNCATED = "truncated"  # bool [E, 1], horizon reached without success
+TRUNCATED = "truncated"  # bool [E, 1], horizon reached without success, or dropped
 DONE = "done"  # bool [E, 1], terminated or truncated
 
 # -- written by StructuredReward --------------------------------------------------------------------------------------

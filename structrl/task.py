@@ -1,11 +1,11 @@
 """Task files to `TaskSpec`s: the one door to the language for everything that is not a language tool."""
 
-import difflib
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
 from structrl import resources
+from structrl.hints import closest
 from structrl.lang.check import check
 from structrl.lang.diagnostics import Diagnostic, TaskError
 from structrl.lang.parser import parse
@@ -60,8 +60,8 @@ def read_task(path_or_name: str | Path) -> tuple[str, str]:
     if name in shipped:
         with shipped[name].open("rb") as file:
             return str(shipped[name]), decode(file, str(shipped[name]))
-    close = difflib.get_close_matches(name.removesuffix(".task"), shipped, n=1)
-    hint = f"; did you mean the shipped task '{close[0]}'?" if close else ""
+    close = closest(name.removesuffix(".task"), shipped)
+    hint = f"; did you mean the shipped task '{close}'?" if close else ""
     raise FileNotFoundError(f"no task file '{name}', and no shipped task of that name{hint}")
 
 

@@ -16,7 +16,8 @@ from torchrl.envs import EnvBase
 from structrl import keys
 from structrl.seeding import Stream
 from structrl.sims.base import Ids, Simulator, Start
-from structrl.sims.chunks import ChunkResult, ChunkRunner
+from structrl.sims.chunks import ChunkRunner
+from structrl.sims.runner import ChunkResult, Runner, SimulatorInfo
 
 
 def start_row(start: Start) -> tuple[int, int, int, int, int, int]:
@@ -48,33 +49,37 @@ class ChunkEnv(EnvBase):
     `set_seed`, episodes numbered from 0. The start of every running episode is echoed under `start`, so a
     TensorDict that comes back with the start of a finished episode repeats it (`step_and_maybe_reset` hides the key).
 
+    An episode that was lost with its worker (see `structrl.sims.pool`) is `dropped`: done and truncated, with 0 steps
+    in the chunk that reports it, and not to be learned from. A reset never reports one; the next step does.
+
     Args:
-        simulator: the batch; closed by `close`.
+        simulator: the batch, run in this process, or a runner of one; closed by `close`.
         chunk: H, environment steps per chunk.
-        record: keep atoms and measured values of every step in `last_chunk`.
+        record: keep atoms and measured values of every step in `last_chunk`; a runner knows that itself.
 
     Attributes:
-        simulator: the batch.
-        runner: its ChunkRunner; `runner.counts` counts invalid starts, failures, unstable physics, clipped steps.
+        simulator: the batch, or what is known of one in workers.
+        runner: a ChunkRunner or Pool; `runner.counts` counts invalid starts, failures, unstable physics, clipped steps.
         last_chunk: the ChunkResult of the last step or, after a reset, None.
     """
 
     last_chunk: ChunkResult | None
 
-    def __init__(self, simulator: Simulator, chunk: int, record: bool = False):
+    def __init__(self, simulator: Simulator | Runner, chunk: int, record: bool = False):
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1 step, got {chunk}")
-        E = simulator.num_envs
+        self.runner: Runner = ChunkRunner(simulator, record) if isinstance(simulator, Simulator) else simulator
+        info = self.runner.sim
+        E = info.num_envs
         super().__init__(device=torch.device("cpu"), batch_size=[E])
-        self.simulator = simulator
+        self.simulator: SimulatorInfo = info
         self.chunk = chunk
-        self.runner = ChunkRunner(simulator, record)
         self.last_chunk = None
         self._seed, self._episode = 0, 0
         self._start = np.zeros((E, 6), np.int64)
         self._steps = np.zeros(E, np.int64)
-        self._holds = np.zeros((E, chunk + 1, self.runner.conditions.num_subtasks), bool)
-        self._seen = {name: np.zeros((E, *shape), dtype) for name, (shape, dtype) in simulator.observation.items()}
+        self._holds = np.zeros((E, chunk + 1, self.runner.holds.shape[1]), bool)
+        self._seen = {name: np.zeros((E, *shape), dtype) for name, (shape, dtype) in info.observation.items()}
         self._make_specs()
         self._open, self.is_closed = True, False
 
@@ -100,6 +105,7 @@ class ChunkEnv(EnvBase):
                 keys.HOLDS: flag(*self._holds.shape[1:]),
                 keys.SUCCESS: flag(1),
                 keys.FAILED: flag(1),
+                keys.DROPPED: flag(1),
             },
             shape=[E],
         )
@@ -144,7 +150,7 @@ class ChunkEnv(EnvBase):
         return self._tensordict()
 
     def _observe(self, ids: Ids) -> None:
-        for name, value in self.simulator.observe(ids).items():
+        for name, value in self.runner.observe(ids).items():
             self._seen[name][ids] = value
 
     def _tensordict(self) -> TensorDict:
@@ -161,16 +167,17 @@ class ChunkEnv(EnvBase):
         return TensorDict(
             {
                 keys.OBSERVATION: observation,
-                keys.TASK: column(run.conditions.task),
+                keys.TASK: column(run.task),
                 keys.START: torch.tensor(self._start),
                 keys.TIME: column(run.t),
                 keys.STEPS: column(self._steps),
                 keys.HOLDS: torch.tensor(self._holds),
                 keys.SUCCESS: column(run.success),
                 keys.FAILED: column(run.failed),
+                keys.DROPPED: column(run.dropped),
                 keys.TERMINATED: column(terminated),
-                keys.TRUNCATED: column(run.truncated),
-                keys.DONE: column(terminated | run.truncated),
+                keys.TRUNCATED: column(run.truncated | run.dropped),
+                keys.DONE: column(run.done),
             },
             [E],
             device=self.device,
@@ -199,7 +206,7 @@ class ChunkEnv(EnvBase):
         """Close the simulator."""
         if self._open:  # `is_closed` is no guard: TransformedEnv sets it before it calls this
             self._open = False
-            self.simulator.close()
+            self.runner.close()
         super().close(raise_if_closed=raise_if_closed)
 
 

@@ -11,7 +11,12 @@ from structrl.lang.spec import TaskSpec
 from structrl.plan import stack_plans
 from structrl.rewards import RewardOptions, StructuredReward
 from structrl.sims.base import Simulator
-from structrl.sims.registry import known_arguments, make_simulator, simulator_class
+from structrl.sims.chunks import ChunkRunner
+from structrl.sims.installed import own_python
+from structrl.sims.pool import Pool
+from structrl.sims.registry import make_simulator, simulator_class, target_of
+from structrl.sims.runner import Runner
+from structrl.sims.vocabulary import load_vocabulary
 from structrl.task import load_task
 
 
@@ -25,9 +30,14 @@ class EnvConfig:
         chunk: H, environment steps per action chunk.
         sim: further arguments of the simulator, besides those in the task files.
         reward: options of the structured reward.
+        workers: W, processes that the environments are spread over; 0 simulates in this process. A simulator that
+            needs a Python of its own has at least 1.
+        python: interpreter of the workers; default: the one that `structrl sims install` made or `register` was told,
+            and this one for simulators that have none.
+        timeout: seconds that a worker may take for a start, a reset or a chunk before it is taken for dead.
 
     Raises:
-        ValueError: fewer than one environment, or than one step per chunk.
+        ValueError: fewer than one environment, or than one step per chunk; more workers than environments.
     """
 
     tasks: list[str]
@@ -35,11 +45,18 @@ class EnvConfig:
     chunk: int = 8
     sim: dict[str, Any] = field(default_factory=dict)
     reward: RewardOptions = field(default_factory=RewardOptions)
+    workers: int = 0
+    python: str | None = None
+    timeout: float = 300.0
 
     def __post_init__(self) -> None:
         for key in ("num_envs", "chunk"):
             if getattr(self, key) < 1:
                 raise ValueError(f"env.{key} must be at least 1, not {getattr(self, key)}")
+        if not 0 <= self.workers <= self.num_envs:
+            raise ValueError(f"env.workers must be 0 to env.num_envs ({self.num_envs}), not {self.workers}")
+        if not self.timeout > 0:
+            raise ValueError(f"env.timeout must be above 0 s, not {self.timeout}")
 
 
 def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv:
@@ -53,23 +70,41 @@ def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> Transformed
     Raises:
         ValueError: no tasks; tasks that name different simulators, contradict each other's or the config's arguments,
             or lack what running needs: every such file is named, all at once. Unknown simulators and arguments.
-        FileNotFoundError: a task file that does not exist.
+        FileNotFoundError: a task file that does not exist; a simulator that has to be installed first.
+        structrl.sims.pool.PoolError: workers that do not start.
         structrl.lang.diagnostics.TaskError: a task file with errors (also a ValueError).
     """
     if not cfg.tasks:
         raise ValueError("`tasks` is empty: name at least one task file, such as tabletop/pack_lunch")
     specs = [load_task(task) for task in cfg.tasks]
-    problems = _problems(specs, cfg.reward.resolved().pace == "dynamic")
+    problems = _problems(specs, cfg.reward.resolved().pace == "dynamic", cfg.python)
     if problems:
         raise ValueError("the tasks of this config cannot be run:\n  " + "\n  ".join(problems))
-    name = str(specs[0].sim)
-    sim = make_simulator(name, specs, cfg.num_envs, **_arguments(name, specs, cfg.sim))
-    env = ChunkEnv(sim, cfg.chunk, record)
+    env = ChunkEnv(_runner(cfg, specs, record), cfg.chunk)
     env.set_seed(seed)
     return TransformedEnv(env, StructuredReward(stack_plans(specs), cfg.reward, cfg.chunk))
 
 
-def _problems(specs: Sequence[TaskSpec], paced: bool) -> list[str]:
+def _runner(cfg: EnvConfig, specs: Sequence[TaskSpec], record: bool) -> Runner:
+    """The simulator of the config's tasks, in this process or in workers."""
+    name = str(specs[0].sim)
+    python = cfg.python or own_python(name)
+    if python is None and not cfg.workers:
+        return ChunkRunner(make_simulator(name, specs, cfg.num_envs, **cfg.sim), record)
+    return Pool(
+        name, target_of(name), specs, cfg.num_envs, cfg.chunk, cfg.sim,
+        workers=cfg.workers or 1, python=python, record=record, timeout=cfg.timeout,
+    )  # fmt: skip
+
+
+def _judges_success(name: str, remote: bool) -> bool:
+    """Whether a simulator has a success check of its own; one that lives elsewhere is not imported here."""
+    if remote:
+        return load_vocabulary(name).has_success
+    return simulator_class(name).own_success is not Simulator.own_success
+
+
+def _problems(specs: Sequence[TaskSpec], paced: bool, python: str | None) -> list[str]:
     """Everything that keeps `specs` from being run in one environment, one line each."""
     found = []
     first: dict[str, TaskSpec] = {}
@@ -83,7 +118,7 @@ def _problems(specs: Sequence[TaskSpec], paced: bool) -> list[str]:
         sim, other = spec.sim, specs[0].sim
         if sim and other and sim != other:
             found.append(f"{spec.path}: runs on '{sim}', but {specs[0].path} on '{other}'")
-        elif sim and spec.success is None and simulator_class(sim).own_success is Simulator.own_success:
+        elif sim and spec.success is None and not _judges_success(sim, bool(python or own_python(sim))):
             found.append(f"{spec.path}: add `success CONDITION`: '{sim}' has no success check of its own")
         missing = [s.label for s in spec.subtasks if s.duration is None]
         if paced and missing:
@@ -92,23 +127,3 @@ def _problems(specs: Sequence[TaskSpec], paced: bool) -> list[str]:
                 f"{spec.path} --demos FILE.h5 --write`, or set reward.pace to fixed"
             )
     return found
-
-
-def _arguments(name: str, specs: Sequence[TaskSpec], config: dict[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments: those that task files give (all the same) and those of the config.
-
-    What a task file gives and the constructor does not take (the scene of a task, say) the simulator reads from the
-    task; the config may repeat it, but not change it.
-    """
-    known = known_arguments(name)
-    merged = dict(config)
-    for spec in specs:
-        for key, value in spec.sim_args.items():
-            if merged.setdefault(key, value) != value and (key in config or key in known):
-                where = "the config's `sim`" if key in config else "another task"
-                raise ValueError(
-                    f"{spec.path}: {name}({key}={value!r}) contradicts {key}={merged[key]!r} of {where}; "
-                    "say it in one place"
-                )
-    in_tasks = {key for spec in specs for key in spec.sim_args}
-    return {key: value for key, value in merged.items() if key in known or key not in in_tasks}

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,8 +52,8 @@ class Tally:
         return self.kept + self.failures
 
 
-def find_expert(simulator: str) -> Callable[..., Expert]:
-    """The scripted expert of a simulator.
+def find_expert(simulator: str) -> str:
+    """The scripted expert of a simulator, `package.module:Class`.
 
     Raises:
         ValueError: it has none.
@@ -64,8 +63,7 @@ def find_expert(simulator: str) -> Callable[..., Expert]:
             f"simulator '{simulator}' has no scripted expert (there is one for: {', '.join(EXPERTS)}); "
             "use demonstrations of its benchmark instead"
         )
-    module, name = EXPERTS[simulator].split(":")
-    return getattr(import_module(module), name)
+    return EXPERTS[simulator]
 
 
 def record(env: Any, expert: Expert, tally: Tally, seed: int, keep: Callable[[Episode], None], bar: tqdm) -> None:
@@ -132,7 +130,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)  # simulation has the cores
     try:
         task = load_task(args.task)
-        make_expert = find_expert(task.sim or "(none)")
+        target = find_expert(task.sim or "(none)")
         # What is recorded does not depend on pay, and durations may not have been measured yet.
         config = EnvConfig(
             tasks=[args.task], num_envs=min(args.num_envs, args.episodes), chunk=1, reward=RewardOptions(pace="fixed")
@@ -144,7 +142,8 @@ def main(argv: list[str]) -> int:
             tqdm(total=args.episodes, desc="demonstrations", unit="episode") as bar,
         ):
             env = make_env(config, record=True)
-            record(env, make_expert(env.base_env.simulator, slop=args.slop), tally, args.seed, out.append, bar)
+            expert = env.base_env.runner.make_expert(target, slop=args.slop)
+            record(env, expert, tally, args.seed, out.append, bar)
             out.meta |= {"attempts": tally.attempts, "failures": tally.failures}
             env.close()
     except (OSError, ValueError, RuntimeError) as error:

@@ -9,6 +9,8 @@ from structrl.lang import tree
 from structrl.lang.format import format_source
 from structrl.lang.parser import RESERVED, keywords
 from structrl.lang.printer import show
+from structrl.lang.source import MAX_WORD
+from structrl.sims.vocabulary import Vocabulary
 
 MAX_CHARACTERS = 1_000_000
 # BDDL's predicates as structrl calls them: states are adjectives, so that they read as conditions.
@@ -75,14 +77,15 @@ def read(text: str) -> List:
     return whole[0]
 
 
-def convert(text: str, path: str = "<string>") -> str:
-    """The task file, in canonical layout, of a BDDL problem.
+def convert(text: str, path: str = "<string>", libero: Vocabulary | None = None) -> tuple[str, list[str]]:
+    """The task file, in canonical layout, of a BDDL problem, and remarks for the user.
 
     Its goal becomes one group, as BDDL has no order. Success stays LIBERO's own check of the same goal.
 
     Args:
         text: the problem.
         path: where it comes from; its stem names the task.
+        libero: LIBERO's vocabulary, whose scenes say which suite and task the problem is.
 
     Raises:
         BddlError: for what is no problem, a goal that is not a conjunction of predicates, and text that a task file
@@ -92,19 +95,101 @@ def convert(text: str, path: str = "<string>") -> str:
     problem = read(text)
     if problem.head != "define":
         raise BddlError(f"line {problem.line}: not a BDDL problem: it should begin with `(define (problem ...)`")
-    goals = list(dict.fromkeys(_goal(_section(problem, ":goal"))))
+    wanted = goals(problem)
     stem = PurePath(path).stem
     domain = _words(_section(problem, "problem"))
     lines = [f"# From {' '.join(PurePath(path).name.split())}, problem {domain}."]
-    if len(goals) > 1:
+    if len(wanted) > 1:
         lines.append("# BDDL has no order, so all goals form one group: write `then` between those that have one.")
     lines.append(f"task {_task_name(stem)}")
     language = _section(problem, ":language", required=False)
     if language is not None:
         lines.append(f"command {show(tree.Text(_words(language)))}")
-    lines.append("sim libero")
-    lines.append(f"plan {show(tree.Group(tuple(goals)) if len(goals) > 1 else goals[0])}")
-    return format_source("\n".join(lines), f"{path} (converted)")
+    known = find_task(problem, stem, libero) if libero else []
+    remarks = []
+    if len(known) == 1:
+        suite, task = known[0].split("/")
+        lines.append(f'sim libero(suite="{suite}", task={task})')
+    else:
+        lines.append("sim libero")
+        reason = (
+            f"it could be {', '.join(known)}" if known else "LIBERO's five suites have no task of this name and goal"
+        )
+        remarks = [f'objects were not checked: {reason}; write sim libero(suite="...", task=...)']
+    lines.append(f"plan {show(tree.Group(tuple(wanted)) if len(wanted) > 1 else wanted[0])}")
+    return format_source("\n".join(lines), f"{path} (converted)"), remarks
+
+
+def find_task(problem: List, stem: str, libero: Vocabulary) -> list[str]:
+    """The scenes of LIBERO that a problem may be, by its goal and its entities; the one with its name, if there is one.
+
+    A variant of a task, with its name but another goal or other things on the table, is not that task; one in which
+    the same things stand elsewhere cannot be told from it.
+    """
+    success = " and ".join(show(goal) for goal in goals(problem))
+    here = entities(problem)
+    alike = [key for key in libero.scenes if libero.success(key) == success and libero.scenes[key] == here]
+    return [key for key in alike if libero.title(key) == stem] or alike
+
+
+def goals(problem: List) -> list[tree.Call]:
+    """The predicates of a problem's goal, in structrl's words, each once.
+
+    Raises:
+        BddlError: for a goal that is not a conjunction of predicates on names.
+    """
+    return list(dict.fromkeys(_goal(_section(problem, ":goal"))))
+
+
+# What LIBERO builds of a problem, found out once by asking its environments (all 130 tasks of five suites).
+_ARENA = ("floor", "table", "kitchen_table", "living_room_table", "study_table", "coffee_table")  # part of the room
+_OPENABLE = ("microwave", "white_cabinet", "wooden_cabinet", "short_cabinet", "short_fridge")
+_DRAWERS = ("top_region", "middle_region", "bottom_region")  # of a cabinet; its other regions do not move
+_SWITCH = ("flat_stove",)
+
+
+def entities(problem: List) -> dict[str, tuple[str, ...]]:
+    """What tasks may name in a LIBERO problem, with kinds: thing, object, fixture, region, place, openable, switch.
+
+    The room itself is none; a region is, if it belongs to the room, to an object or to a fixture of the problem.
+    `place` is what things can be `on`, `region` what they can be `in`.
+
+    Raises:
+        BddlError: for a section that is not as LIBERO writes it.
+    """
+    categories = {**_typed(problem, ":fixtures"), **_typed(problem, ":objects")}
+    objects = _typed(problem, ":objects").keys()
+    found: dict[str, tuple[str, ...]] = {}
+    for name, category in categories.items():
+        if category not in _ARENA:
+            more = ("openable",) * (category in _OPENABLE) + ("switch",) * (category in _SWITCH)
+            found[name] = ("object" if name in objects else "fixture", "place", *more, "thing")
+    regions = _section(problem, ":regions", required=False)
+    for region in regions.members[1:] if regions else ():
+        if isinstance(region, Atom) or not region.members or not isinstance(first := region.members[0], Atom):
+            raise BddlError(f"line {region.line}: `(name (:target ...) ...)` is expected in `(:regions ...)`")
+        target = _words(_section(region, ":target"))
+        category = categories.get(target.lower(), "")
+        if category:
+            drawer = category.endswith("_cabinet") and first.text in _DRAWERS
+            more = ("openable",) * (drawer and category in _OPENABLE)
+            found[f"{target}_{first.text}".lower()] = ("place", "region", *more, "thing")
+    return found
+
+
+def _typed(problem: List, head: str) -> dict[str, str]:
+    """`a b - kind c - kind` as name -> kind, in lower case."""
+    found: dict[str, str] = {}
+    section = _section(problem, head, required=False)
+    words = _words(section).lower().split() if section else []
+    names: list[str] = []
+    for i, word in enumerate(words):
+        if i and words[i - 1] == "-":
+            found.update(dict.fromkeys(names, word))
+            names = []
+        elif word != "-":
+            names.append(word)
+    return found
 
 
 def _section(problem: List, head: str, required: bool = True) -> List:
@@ -156,4 +241,5 @@ def _is_name(word: str) -> bool:
 
 def _task_name(stem: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "task"
-    return f"task_{name}" if name[0].isdigit() else name
+    name = f"task_{name}" if name[0].isdigit() else name
+    return name if len(name) <= MAX_WORD else name[: MAX_WORD + 1].rpartition("_")[0] or name[:MAX_WORD]

@@ -1,27 +1,52 @@
 """lark's parse tree to our syntax tree, one method per rule of the grammar.
 
-Runs without recursion, so depth is the parser's concern, not Python's.
+The tree keeps all tokens, from which the spans are found here: with lark's own positions, and its transformers, parsing
+takes twice as long. Runs without recursion, so depth is the parser's concern, not Python's.
 """
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
-from lark import Token, Tree, v_args
-from lark.tree import Meta
-from lark.visitors import Transformer_NonRecursive
+from lark import Token, Tree
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import Diagnostic
 from structrl.lang.tree import Span
 
+_CONTENT = ("NAME", "STRING", "INT", "NUMBER", "QUANTITY")  # tokens that mean something besides their place
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def build(raw: Tree[Token]) -> tuple[tree.Document, list[Diagnostic]]:
     """The document of a parse tree, and problems that only the text as written shows."""
     builder = _Builder()
-    return builder.transform(raw), builder.diagnostics
+    rules: dict[str, Callable[[Span, list[Any]], Any]] = {}
+    todo, order = [raw], []
+    while todo:
+        node = todo.pop()
+        order.append(node)
+        todo += [child for child in node.children if isinstance(child, Tree)]
+    built: list[tuple[Any, Span]] = []  # a stack; `order` from behind has children before parents, first to last
+    for node in reversed(order):
+        start = len(built) - sum(isinstance(child, Tree) for child in node.children)
+        inner = iter(built[start:])
+        del built[start:]
+        parts, spans = [], []
+        for child in node.children:
+            if isinstance(child, Tree):
+                part, span = next(inner)
+                parts.append(part)
+            else:
+                span = _span(child)
+                if child.type in _CONTENT:
+                    parts.append(child)
+            spans.append(span)
+        whole = spans[0]._replace(end=spans[-1].end) if spans else tree.NOWHERE
+        rule = rules.get(node.data) or rules.setdefault(node.data, getattr(builder, node.data))
+        built.append((rule(whole, parts), whole))
+    return built[0][0], builder.diagnostics
 
 
 class _Paren:
@@ -35,9 +60,7 @@ def _bare(node: Any) -> Any:
     return node.inner if isinstance(node, _Paren) else node
 
 
-def _span(at: Meta | Token) -> Span:
-    if isinstance(at, Meta) and at.empty:
-        return tree.NOWHERE
+def _span(at: Token) -> Span:
     return Span(at.start_pos or 0, at.end_pos or 0, at.line or 1, at.column or 1)
 
 
@@ -49,12 +72,10 @@ def _text(token: Token) -> tree.Text:
     return tree.Text(re.sub(r"\\(.)", r"\1", token[1:-1]), span=_span(token))
 
 
-@v_args(meta=True)
-class _Builder(Transformer_NonRecursive):
+class _Builder:
     """Problems that need the parentheses as written go to `diagnostics`."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.diagnostics: list[Diagnostic] = []
 
     def _quantity(self, token: Token) -> tree.Quantity:
@@ -85,112 +106,112 @@ class _Builder(Transformer_NonRecursive):
         return (_bare(parts[0]), *(self._operand(part, operator, examples) for part in parts[1:]))
 
     # -- the file ------------------------------------------------------------------------------------------------------
-    def bare(self, meta: Meta, parts: list[Any]) -> tree.Document:
-        plan = tree.PlanItem(_bare(parts[0]), span=_span(meta))
-        return tree.Document((plan,), bare=True, span=_span(meta))
+    def bare(self, span: Span, parts: list[Any]) -> tree.Document:
+        plan = tree.PlanItem(_bare(parts[0]), span=span)
+        return tree.Document((plan,), bare=True, span=span)
 
-    def document(self, meta: Meta, parts: list[Any]) -> tree.Document:
-        return tree.Document(tuple(parts), span=_span(meta))
+    def document(self, span: Span, parts: list[Any]) -> tree.Document:
+        return tree.Document(tuple(parts), span=span)
 
-    def task(self, meta: Meta, parts: list[Any]) -> tree.TaskName:
-        return tree.TaskName(_word(parts[0]), span=_span(meta))
+    def task(self, span: Span, parts: list[Any]) -> tree.TaskName:
+        return tree.TaskName(_word(parts[0]), span=span)
 
-    def command(self, meta: Meta, parts: list[Any]) -> tree.Command:
-        return tree.Command(_text(parts[0]), span=_span(meta))
+    def command(self, span: Span, parts: list[Any]) -> tree.Command:
+        return tree.Command(_text(parts[0]), span=span)
 
-    def sim(self, meta: Meta, parts: list[Any]) -> tree.Sim:
-        return tree.Sim(_word(parts[0]), tuple(parts[1:]), span=_span(meta))
+    def sim(self, span: Span, parts: list[Any]) -> tree.Sim:
+        return tree.Sim(_word(parts[0]), tuple(parts[1:]), span=span)
 
-    def horizon(self, meta: Meta, parts: list[Any]) -> tree.Horizon:
-        return tree.Horizon(self._quantity(parts[0]), span=_span(meta))
+    def horizon(self, span: Span, parts: list[Any]) -> tree.Horizon:
+        return tree.Horizon(self._quantity(parts[0]), span=span)
 
-    def let(self, meta: Meta, parts: list[Any]) -> tree.Let:
-        return tree.Let(_word(parts[0]), _text(parts[1]), span=_span(meta))
+    def let(self, span: Span, parts: list[Any]) -> tree.Let:
+        return tree.Let(_word(parts[0]), _text(parts[1]), span=span)
 
-    def define(self, meta: Meta, parts: list[Any]) -> tree.Define:
+    def define(self, span: Span, parts: list[Any]) -> tree.Define:
         params = parts[1] if len(parts) == 3 else ()
-        return tree.Define(_word(parts[0]), params, _bare(parts[-1]), span=_span(meta))
+        return tree.Define(_word(parts[0]), params, _bare(parts[-1]), span=span)
 
-    def params(self, meta: Meta, parts: list[Any]) -> tuple[tree.Word, ...]:
+    def params(self, span: Span, parts: list[Any]) -> tuple[tree.Word, ...]:
         return tuple(_word(part) for part in parts)
 
-    def success(self, meta: Meta, parts: list[Any]) -> tree.Success:
-        return tree.Success(_bare(parts[0]), span=_span(meta))
+    def success(self, span: Span, parts: list[Any]) -> tree.Success:
+        return tree.Success(_bare(parts[0]), span=span)
 
-    def fail(self, meta: Meta, parts: list[Any]) -> tree.Fail:
-        return tree.Fail(_bare(parts[0]), span=_span(meta))
+    def fail(self, span: Span, parts: list[Any]) -> tree.Fail:
+        return tree.Fail(_bare(parts[0]), span=span)
 
-    def plan(self, meta: Meta, parts: list[Any]) -> tree.PlanItem:
-        return tree.PlanItem(_bare(parts[0]), span=_span(meta))
+    def plan(self, span: Span, parts: list[Any]) -> tree.PlanItem:
+        return tree.PlanItem(_bare(parts[0]), span=span)
 
     # -- plans ---------------------------------------------------------------------------------------------------------
-    def then(self, meta: Meta, parts: list[Any]) -> tree.Then:
-        return tree.Then(tuple(map(_bare, parts)), span=_span(meta))
+    def then(self, span: Span, parts: list[Any]) -> tree.Then:
+        return tree.Then(tuple(map(_bare, parts)), span=span)
 
-    def group(self, meta: Meta, parts: list[Any]) -> tree.Group:
-        return tree.Group(tuple(map(_bare, parts)), span=_span(meta))
+    def group(self, span: Span, parts: list[Any]) -> tree.Group:
+        return tree.Group(tuple(map(_bare, parts)), span=span)
 
-    def each(self, meta: Meta, parts: list[Any]) -> tree.Each:
-        return tree.Each(_word(parts[0]), parts[1], _bare(parts[2]), span=_span(meta))
+    def each(self, span: Span, parts: list[Any]) -> tree.Each:
+        return tree.Each(_word(parts[0]), parts[1], _bare(parts[2]), span=span)
 
-    def values(self, meta: Meta, parts: list[Any]) -> tuple[tree.Value, ...]:
+    def values(self, span: Span, parts: list[Any]) -> tuple[tree.Value, ...]:
         return tuple(self._value(part) for part in parts)
 
-    def step(self, meta: Meta, parts: list[Any]) -> tree.Step:
+    def step(self, span: Span, parts: list[Any]) -> tree.Step:
         given: dict[str, Any] = {}
-        for name, value, span in parts[1:]:
+        for name, value, place in parts[1:]:
             if name in given:
-                self.diagnostics.append(Diagnostic("T033", f"`{_SIGN[name]}` is given twice for one subtask", span))
+                self.diagnostics.append(Diagnostic("T033", f"`{_SIGN[name]}` is given twice for one subtask", place))
             given[name] = value
-        return tree.Step(_bare(parts[0]), span=_span(meta), **given)
+        return tree.Step(_bare(parts[0]), span=span, **given)
 
-    def duration(self, meta: Meta, parts: list[Any]) -> tuple[str, Any, Span]:
-        return "duration", self._quantity(parts[0]), _span(meta)
+    def duration(self, span: Span, parts: list[Any]) -> tuple[str, Any, Span]:
+        return "duration", self._quantity(parts[0]), span
 
-    def label(self, meta: Meta, parts: list[Any]) -> tuple[str, Any, Span]:
-        return "label", _word(parts[0]), _span(meta)
+    def label(self, span: Span, parts: list[Any]) -> tuple[str, Any, Span]:
+        return "label", _word(parts[0]), span
 
-    def worth(self, meta: Meta, parts: list[Any]) -> tuple[str, Any, Span]:
-        return "worth", self._quantity(parts[0]), _span(meta)
+    def worth(self, span: Span, parts: list[Any]) -> tuple[str, Any, Span]:
+        return "worth", self._quantity(parts[0]), span
 
-    def after(self, meta: Meta, parts: list[Any]) -> tuple[str, Any, Span]:
-        return "after", tuple(_word(part) for part in parts), _span(meta)
+    def after(self, span: Span, parts: list[Any]) -> tuple[str, Any, Span]:
+        return "after", tuple(_word(part) for part in parts), span
 
     # -- conditions ----------------------------------------------------------------------------------------------------
-    def either(self, meta: Meta, parts: list[Any]) -> tree.Or:
-        return tree.Or(self._operands(parts, "or"), span=_span(meta))
+    def either(self, span: Span, parts: list[Any]) -> tree.Or:
+        return tree.Or(self._operands(parts, "or"), span=span)
 
-    def both(self, meta: Meta, parts: list[Any]) -> tree.And:
-        return tree.And(self._operands(parts, "and"), span=_span(meta))
+    def both(self, span: Span, parts: list[Any]) -> tree.And:
+        return tree.And(self._operands(parts, "and"), span=span)
 
-    def negation(self, meta: Meta, parts: list[Any]) -> tree.Not:
+    def negation(self, span: Span, parts: list[Any]) -> tree.Not:
         examples = "`(not a) for 10 steps` or `not (a for 10 steps)`"
-        return tree.Not(self._operand(parts[0], "not", examples), span=_span(meta))
+        return tree.Not(self._operand(parts[0], "not", examples), span=span)
 
-    def newly(self, meta: Meta, parts: list[Any]) -> tree.Newly:
-        return tree.Newly(_bare(parts[0]), span=_span(meta))
+    def newly(self, span: Span, parts: list[Any]) -> tree.Newly:
+        return tree.Newly(_bare(parts[0]), span=span)
 
-    def steps_of(self, meta: Meta, parts: list[Any]) -> tree.StepsOf:
+    def steps_of(self, span: Span, parts: list[Any]) -> tree.StepsOf:
         examples = "`(5 steps of a) for 10 steps` or `5 steps of (a for 10 steps)`"
-        return tree.StepsOf(self._quantity(parts[0]), self._operand(parts[1], "of", examples), span=_span(meta))
+        return tree.StepsOf(self._quantity(parts[0]), self._operand(parts[1], "of", examples), span=span)
 
-    def held(self, meta: Meta, parts: list[Any]) -> tree.HeldFor:
-        return tree.HeldFor(_bare(parts[0]), self._quantity(parts[1]), span=_span(meta))
+    def held(self, span: Span, parts: list[Any]) -> tree.HeldFor:
+        return tree.HeldFor(_bare(parts[0]), self._quantity(parts[1]), span=span)
 
-    def call(self, meta: Meta, parts: list[Any]) -> tree.Call:
+    def call(self, span: Span, parts: list[Any]) -> tree.Call:
         args = tuple(self._value(part) for part in parts[1:] if isinstance(part, Token))
         keywords = tuple(part for part in parts[1:] if isinstance(part, tree.Keyword))
-        return tree.Call(_word(parts[0]), args, keywords, span=_span(meta))
+        return tree.Call(_word(parts[0]), args, keywords, span=span)
 
-    def keyword(self, meta: Meta, parts: list[Any]) -> tree.Keyword:
-        return tree.Keyword(_word(parts[0]), self._value(parts[1]), span=_span(meta))
+    def keyword(self, span: Span, parts: list[Any]) -> tree.Keyword:
+        return tree.Keyword(_word(parts[0]), self._value(parts[1]), span=span)
 
     setting = keyword
 
-    def at_least(self, meta: Meta, parts: list[Any]) -> tree.AtLeast:
-        return tree.AtLeast(self._quantity(parts[0]), tuple(map(_bare, parts[1:])), span=_span(meta))
+    def at_least(self, span: Span, parts: list[Any]) -> tree.AtLeast:
+        return tree.AtLeast(self._quantity(parts[0]), tuple(map(_bare, parts[1:])), span=span)
 
-    def paren(self, meta: Meta, parts: list[Any]) -> _Paren:
+    def paren(self, span: Span, parts: list[Any]) -> _Paren:
         return _Paren(_bare(parts[0]))
 
 

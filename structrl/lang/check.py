@@ -7,14 +7,15 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from structrl.lang import tree
-from structrl.lang.diagnostics import Diagnostic, listing, suggest
+from structrl.lang.diagnostics import Diagnostic, TaskError, listing
 from structrl.lang.lint import lint
 from structrl.lang.lower import Frame, Lowering, finish
-from structrl.lang.parser import RESERVED, Parsed, keywords
+from structrl.lang.parser import RESERVED, Parsed, keywords, parse
+from structrl.lang.scene import find_scene, find_vocabulary, sim_arguments
 from structrl.lang.scope import Report, Scope, TooMuchError
 from structrl.lang.spec import Program, TaskSpec
 from structrl.lang.tree import Call, Define, Document, Node, Word, walk
-from structrl.sims.vocabulary import UnknownSimulatorError, Vocabulary, load_vocabulary, simulators
+from structrl.sims.vocabulary import Vocabulary
 
 _Item = TypeVar("_Item", bound=Node)
 
@@ -41,18 +42,27 @@ def check(parsed: Parsed, path: str, vocabulary: Vocabulary | None = None) -> Ch
         _once(document, report)
         sim = _first(document, tree.Sim)
         if vocabulary is None and sim is not None:
-            scope.vocabulary = _vocabulary(sim, report)
-        sim_args = _sim_args(sim, report)
-        scope.entities = _entities(sim, sim_args, scope.vocabulary, report)
+            scope.vocabulary = find_vocabulary(sim, report)
+        sim_args = sim_arguments(sim, report)
+        scene = find_scene(sim, sim_args, scope.vocabulary, report)
+        scope.entities = None if scene is None or scope.vocabulary is None else dict(scope.vocabulary.scenes[scene])
         _lets(document, scope)
         _defines(document, scope)
-        task = _task(document, lowering, sim, sim_args, path, parsed.text)
+        task = _task(document, lowering, sim, sim_args, scene, path, parsed.text)
+        if not report.failed:
+            _unchecked(document, sim, scope)
     found = sorted(report.found.values(), key=lambda item: (item.span, item.code))
     return Checked(None if report.failed else task, found, lowering)
 
 
 def _task(
-    document: Document, lowering: Lowering, sim: tree.Sim | None, sim_args: dict[str, Any], path: str, text: str
+    document: Document,
+    lowering: Lowering,
+    sim: tree.Sim | None,
+    sim_args: dict[str, Any],
+    scene: str | None,
+    path: str,
+    text: str,
 ) -> TaskSpec:
     scope, report = lowering.scope, lowering.report
     plan, horizon = _first(document, tree.PlanItem), _first(document, tree.Horizon)
@@ -72,6 +82,8 @@ def _task(
     subtasks = finish(lowering)
     atoms = tuple(scope.atoms)
     _unused_defines(document, lowering)
+    if not lines["success"] and sim is not None:
+        programs["success"] = _own_success(scope, scene, sim)
     lint(document, lowering, subtasks, programs, length)
     if sim is not None:
         _completeness(lowering, sim, horizon, path)
@@ -84,11 +96,27 @@ def _task(
         sim=sim.name.text if sim else None,
         sim_args=sim_args,
         horizon=None if length is None else int(length),
-        success=programs["success"],
+        success=programs["success"] if lines["success"] else None,  # or the simulator's own check
         fail=programs["fail"],
         path=path,
         source=text,
     )
+
+
+def _own_success(scope: Scope, scene: str | None, sim: tree.Sim) -> Program | None:
+    """The simulator's own check of a scene, None where that is not known. Its atoms join those of the file."""
+    text = scope.vocabulary.success(scene) if scope.vocabulary else ""
+    if not text:
+        return None
+    aside = Scope(Report(), scope.vocabulary, scope.entities, {}, {}, atoms=scope.atoms)
+    with suppress(TaskError):
+        condition = _first(parse(f"success {text}").document, tree.Success)
+        program = Lowering(aside).condition(condition.condition, {}, where="success") if condition else None
+        if not aside.report.failed:
+            return program
+    message = f"the manifest of `{sim.name.text}` gives a success check for this scene that cannot be used"
+    scope.report.error("T016", message, sim.span, f"it is `{text}`")
+    return None
 
 
 def _stem(path: str) -> str:
@@ -110,58 +138,6 @@ def _once(document: Document, report: Report) -> None:
             help_ = "join them with `then`, or in a group" if word == "plan" else None
             report.error("T041", message, item.span, help_)
         seen.setdefault(type(item), item)
-
-
-# -- the simulator ----------------------------------------------------------------------------------------------------
-def _vocabulary(sim: tree.Sim, report: Report) -> Vocabulary | None:
-    name = sim.name.text
-    try:
-        return load_vocabulary(name)
-    except UnknownSimulatorError:
-        help_ = suggest(name, simulators()) or f"there are: {listing(simulators())}"
-        report.error("T016", f"unknown simulator `{name}`", sim.name.span, help_)
-    except ValueError as error:  # of one that the user has registered
-        report.error("T016", f"the vocabulary of `{name}` cannot be used", sim.name.span, str(error))
-    return None
-
-
-def _sim_args(sim: tree.Sim | None, report: Report) -> dict[str, Any]:
-    args: dict[str, Any] = {}
-    for setting in sim.args if sim else ():
-        name, value = setting.name.text, setting.value
-        if name in args:
-            report.error("T016", f"`{name}` is given twice", setting.span)
-        match value:
-            case tree.Text(text):
-                args[name] = text
-            case tree.Quantity(number):
-                args[name] = number
-            case Word("true" | "false"):
-                args[name] = value.text == "true"
-            case Word(text):
-                args[name] = text
-                report.error("T016", f"`{text}` is not a value", value.span, f'write {name}="{text}"')
-    return args
-
-
-def _entities(
-    sim: tree.Sim | None, sim_args: dict[str, Any], vocabulary: Vocabulary | None, report: Report
-) -> dict[str, tuple[str, ...]] | None:
-    if sim is None or vocabulary is None or not vocabulary.scenes:
-        return None
-    known = f"the scenes are: {listing(vocabulary.scenes)}"
-    if "scene" not in sim_args:
-        report.error(
-            "T016", f"`{sim.name.text}` needs a scene", sim.span, f'write {sim.name.text}(scene="..."); {known}'
-        )
-        return None
-    scene = sim_args["scene"]
-    if scene not in vocabulary.scenes:
-        span = next(each.value.span for each in sim.args if each.name.text == "scene")
-        help_ = suggest(str(scene), vocabulary.scenes) or known
-        report.error("T016", f"`{sim.name.text}` has no scene `{scene}`", span, help_)
-        return None
-    return dict(vocabulary.scenes[scene])
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -186,7 +162,7 @@ def _defines(document: Document, scope: Scope) -> None:
                 _free(param, params, report)
                 params.add(param.text)
             scope.defines.setdefault(item.name.text, item)
-    for node in walk(document):
+    for node in document.nodes:
         match node:
             case tree.Each(variable=word):
                 _free(word, (), report)
@@ -228,8 +204,7 @@ def _reaches_itself(name: str, uses: Mapping[str, set[str]]) -> bool:
 
 def _unused_defines(document: Document, lowering: Lowering) -> None:
     """Definitions that the plan does not use are checked all the same, with unknown arguments."""
-    nodes = (node for item in document.items for node in walk(item))
-    called = {node.name.text for node in nodes if isinstance(node, Call)}
+    called = {node.name.text for node in document.nodes if isinstance(node, Call)}
     aside = Lowering(lowering.scope)
     for define in lowering.scope.defines.values():
         if define.name.text not in called:
@@ -238,6 +213,20 @@ def _unused_defines(document: Document, lowering: Lowering) -> None:
                 aside.plan(define.body, binding, Frame())
             else:
                 aside.condition(define.body, binding)
+
+
+def _unchecked(document: Document, sim: tree.Sim | None, scope: Scope) -> None:
+    """Say which names could not be checked, and what that would take."""
+    report, vocabulary = scope.report, scope.vocabulary
+    if vocabulary is None:
+        message = "without a `sim` line verbs, predicates and objects are not checked"
+        start = next(item for item in document.items if isinstance(item, tree.PlanItem)).span
+        help_ = 'name the simulator: `sim tabletop(scene="lunch")`, and put `plan` before the plan'
+        report.note("T017", message, start._replace(end=start.start + 1), help_)
+    elif sim is not None and scope.entities is None:
+        which = "this scene of " if vocabulary.scenes else ""
+        message = f"the objects are not checked: there is no list of them for {which}`{sim.name.text}`"
+        report.note("T017", message, sim.span, "a manifest.json beside its vocabulary holds such lists")
 
 
 def _completeness(lowering: Lowering, sim: tree.Sim, horizon: tree.Horizon | None, path: str) -> None:

@@ -5,12 +5,15 @@ import difflib
 import sys
 from pathlib import Path
 
+from structrl.hints import hint
 from structrl.lang.check import check as check_parsed
-from structrl.lang.diagnostics import FORMATS, Diagnostic, TaskError, render, to_github, to_json
+from structrl.lang.diagnostics import FORMATS, SEVERITIES, Diagnostic, TaskError, render, to_github, to_json
 from structrl.lang.format import format_source
 from structrl.lang.parser import parse
 from structrl.sims.vocabulary import Vocabulary, load_vocabulary
 from structrl.task import decode, read_task
+
+MANY = 12  # scenes; more are listed without what is in them
 
 
 def check(argv: list[str]) -> int:
@@ -55,7 +58,7 @@ def _diagnose(text: str, path: str) -> list[Diagnostic]:
 
 def _summary(found: list[tuple[str, str, Diagnostic]], files: int) -> str:
     counts = []
-    for severity in ("error", "warning"):
+    for severity in SEVERITIES:
         count = sum(item.severity == severity for _, _, item in found)
         if count or severity == "error":
             counts.append(f"{count or 'no'} {severity}{'' if count == 1 else 's'}")
@@ -102,14 +105,28 @@ def vocabulary(argv: list[str]) -> int:
     """Print what a simulator's tasks may say: 0, or 2 for an unknown simulator."""
     parser = argparse.ArgumentParser("structrl vocabulary", description="Verbs, predicates and scenes of a simulator.")
     parser.add_argument("sim", metavar="SIM", help="its name; `structrl sims list` shows all")
+    parser.add_argument("scene", nargs="?", metavar="SCENE", help="show the entities of this one, such as libero_10/2")
     args = parser.parse_args(argv)
     try:
         words = load_vocabulary(args.sim)
     except ValueError as error:
         print(f"structrl vocabulary: error: {error}", file=sys.stderr)
         return 2
-    print(_describe(words))
+    if args.scene is None:
+        print(_describe(words))
+    elif args.scene in words.scenes:
+        print("\n".join(_scene(words, args.scene)))
+    else:
+        message = f"{words.sim} has no scene '{args.scene}'{hint(args.scene, list(words.scenes)[:MANY])}"
+        print(f"structrl vocabulary: error: {message}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _scene(words: Vocabulary, scene: str) -> list[str]:
+    lines = [f'scene "{scene}"' + (f": {words.title(scene)}" if words.title(scene) else "")]
+    lines += [f"  its own check of success: {words.success(scene)}"] if words.success(scene) else []
+    return lines + [f"  {name}: {', '.join(kinds)}" for name, kinds in words.scenes[scene].items()]
 
 
 def _describe(words: Vocabulary) -> str:
@@ -122,9 +139,12 @@ def _describe(words: Vocabulary) -> str:
     for each in words.predicates.values():
         lines.append(f"  {each.name}({', '.join(each.args)}): {each.meaning}{' [pulse]' if each.pulse else ''}")
         lines += [f"      {line}" for line in each.tests()]
-    for scene, entities in words.scenes.items():
-        lines += ["", f'scene "{scene}"']
-        lines += [f"  {name}: {', '.join(kinds)}" for name, kinds in entities.items()]
+    if len(words.scenes) > MANY:
+        lines += ["", f"{len(words.scenes)} scenes (`structrl vocabulary {words.sim} SCENE` shows what is in one)"]
+        lines += [f"  {scene}  {words.title(scene)}".rstrip() for scene in words.scenes]
+    else:
+        for scene in words.scenes:
+            lines += ["", *_scene(words, scene)]
     return "\n".join(lines)
 
 

@@ -1,10 +1,10 @@
 """One kind of message for everything that can be wrong with a task file, and its three output formats."""
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from structrl.hints import closest
 from structrl.lang.tree import Span
 
 # Codes are stable: they may be searched for, and are listed in grammar/README.md.
@@ -19,6 +19,7 @@ CODES = {
     "T014": "unknown or repeated keyword argument",
     "T015": "a missing or wrong unit",
     "T016": "unknown simulator, or wrong arguments for it",
+    "T017": "names that could not be checked",
     "T020": "a label given twice",
     "T021": "unknown label",
     "T022": "subtasks that wait for each other",
@@ -44,7 +45,7 @@ CODES = {
     "T054": "a last subtask that success does not ask for",
     "T055": "a subtask that the end of the episode comes before",
 }
-SEVERITIES = ("error", "warning")
+SEVERITIES = ("error", "warning", "note")  # a note says what was not checked
 FORMATS = ("text", "json", "github")
 _WINDOW = 140  # columns of a source line shown; longer ones are cut around the span
 
@@ -72,14 +73,13 @@ class TaskError(ValueError):
 
 def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The question "did you mean `apple`?" for the closest of `known`, None if nothing is close."""
-    names = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=cutoff)
-    return f"did you mean `{names[close[0]]}`?" if close else None
+    close = closest(word, known, cutoff)
+    return f"did you mean `{close}`?" if close else None
 
 
-def listing(known: Iterable[str], limit: int = 12) -> str:
-    """A short comma-separated list."""
-    names = sorted(known)
+def listing(known: Iterable[str], limit: int = 12, ordered: bool = False) -> str:
+    """A short comma-separated list, sorted if it is not `ordered` already."""
+    names = list(known) if ordered else sorted(known)
     return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
 
 
@@ -123,7 +123,8 @@ def to_github(diagnostics: Iterable[tuple[str, str, Diagnostic]]) -> str:
         ends = f"endLine={place['end_line']},endColumn={place['end_column']}"
         where = f"file={_escape(path, ':,')},line={place['line']},col={place['column']},{ends},title={item.code}"
         message = item.message + (f" (help: {item.help})" if item.help else "")
-        lines.append(f"::{item.severity} {where}::{_escape(message)}")
+        severity = "notice" if item.severity == "note" else item.severity
+        lines.append(f"::{severity} {where}::{_escape(message)}")
     return "\n".join(lines)
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from structrl.lang import tree
 from structrl.lang.diagnostics import listing
 from structrl.lang.logic import Claim, Logic
 from structrl.lang.lower import BROKEN, Lowering
+from structrl.lang.order import direct_prerequisites
 from structrl.lang.programs import Node, text
 from structrl.lang.programs import tree as tree_of
 from structrl.lang.spec import AtomSpec, Program, SubtaskSpec
@@ -27,7 +29,7 @@ def lint(
         document: the file.
         lowering: as finished; its subtasks give the places of `subtasks`.
         subtasks: of the plan.
-        ends: the programs of `success` and `fail`, None where there is none.
+        ends: the programs of `success` (the simulator's own check, if that is known and the file has none) and `fail`.
         horizon: environment steps, None where there is none.
     """
     scope, report = lowering.scope, lowering.report
@@ -37,7 +39,7 @@ def lint(
     if report.failed:  # of a file with errors little is certain, and these would hide them
         return
     _unused(document, lowering)
-    plan = _Plan(lowering, subtasks, logic, atoms)
+    plan = _Plan(lowering, subtasks, logic, atoms, any(isinstance(item, tree.Success) for item in document.items))
     plan.pairs()
     plan.together()
     plan.too_long(horizon, document)
@@ -70,14 +72,12 @@ def _never(
 
 
 def _unused(document: Document, lowering: Lowering) -> None:
-    nodes = [node for item in document.items for node in tree.walk(item)]
-    named = (node for item in nodes if not isinstance(item, tree.Let) for node in item.children())
-    words = {node.text for node in named if isinstance(node, tree.Word)}
+    words = Counter(node.text for node in document.nodes if isinstance(node, tree.Word))
     for item in document.items:
-        if isinstance(item, tree.Let) and item.name.text not in words:
+        if isinstance(item, tree.Let) and words[item.name.text] == 1:  # there
             help_ = "leave it out, or use it in place of the simulator's name"
             lowering.report.warning("T025", f"`{item.name.text}` is never used", item.name.span, help_)
-    called = {node.name.text for node in nodes if isinstance(node, tree.Call)}
+    called = {node.name.text for node in document.nodes if isinstance(node, tree.Call)}
     for item in document.items:
         if isinstance(item, tree.Define) and item.name.text not in called:
             example = f"{item.name.text}({', '.join(param.text for param in item.params)})"
@@ -100,7 +100,12 @@ class _Plan:
     """The checks of subtasks against each other and against what ends the episode."""
 
     def __init__(
-        self, lowering: Lowering, subtasks: Sequence[SubtaskSpec], logic: Logic, atoms: tuple[AtomSpec, ...]
+        self,
+        lowering: Lowering,
+        subtasks: Sequence[SubtaskSpec],
+        logic: Logic,
+        atoms: tuple[AtomSpec, ...],
+        own_line: bool,
     ) -> None:
         self.report = lowering.report
         self.subtasks = subtasks
@@ -109,10 +114,12 @@ class _Plan:
         self.words = _words(lowering)
         self.spans = [each.source.span for each in lowering.subtasks]
         self.conditions = [tree_of(each.program) for each in subtasks]
-        before = [set(each.prerequisites) for each in subtasks]
-        self.direct = [mine - {k for j in mine for k in before[j]} for mine in before]
-        self.last = [i for i in range(len(subtasks)) if not any(i in mine for mine in before)]
+        before = [frozenset(each.prerequisites) for each in subtasks]
+        self.direct = direct_prerequisites(before)
+        self.last = sorted(set(range(len(subtasks))).difference(*before))
         self.told: set[int] = set()  # subtasks with a finding about how they end
+        vocabulary = lowering.scope.vocabulary
+        self.own = "" if own_line or vocabulary is None else f"{vocabulary.sim}'s own check of success"
 
     def _label(self, i: int) -> str:
         return f"`{self.subtasks[i].label}`"
@@ -177,8 +184,14 @@ class _Plan:
                 if claim not in named and self.logic.possible((success, True), (claim[0], not claim[1]))
             ]
             if missing and i not in self.told:
-                message = f"success does not ask for {self._label(i)}, which is forfeited if success comes first"
+                who = self.own or "success"
+                message = f"{who} does not ask for {self._label(i)}, which is forfeited if success comes first"
                 help_ = f"unless that is meant, add to `success`: `{' and '.join(missing)}`"
+                if self.own:
+                    stated = text(success, self.words)
+                    help_ = (
+                        f"it is `{stated}`; a line `success ...` replaces it, and could add `{' and '.join(missing)}`"
+                    )
                 if not self.logic.possible((success, True), (self.conditions[i], True)):
                     help_ = "it cannot be true at success: order it before another subtask, with `then`"
                 self.report.warning("T054", message, self.spans[i], help_)
@@ -186,7 +199,8 @@ class _Plan:
     def fail(self, fail: Node, success: Node | None, document: Document) -> None:
         """Subtasks, and success, that are true only where `fail` is, which comes first."""
         if success is not None and self.logic.implies(success, fail):
-            span = next(item.condition.span for item in document.items if isinstance(item, tree.Success))
+            kind = tree.Fail if self.own else tree.Success
+            span = next(item.condition.span for item in document.items if isinstance(item, kind))
             message = "`fail` is true wherever `success` is, and an episode with both has failed"
             self.report.warning("T055", message, span, "let `fail` exclude it: `fail ... and not (...)`")
         for j, condition in enumerate(self.conditions):
@@ -202,6 +216,8 @@ class _Plan:
                 self.told.add(i)
                 message = f"{self._label(i)} comes too late: success is reached with {self._label(j)}, and is the end"
                 help_ = f"let `success` ask for {self._label(i)} too, or leave {self._label(i)} out"
+                if self.own:
+                    help_ = f"a line `success ...` that asks for more would replace {self.own}"
                 self.report.warning("T055", message, self.spans[i], help_)
 
     def _lasting(self, claim: Claim) -> Claim:

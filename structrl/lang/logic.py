@@ -168,7 +168,7 @@ def _stricter(predicate: Predicate, one: AtomSpec, other: AtomSpec) -> bool:
     a, b = _limit(predicate, one), _limit(predicate, other)
     if a is None or b is None:
         return False
-    return a <= b if predicate.op == "<" else predicate.op == ">" and a >= b
+    return a <= b if predicate.op in ("<", "<=") else predicate.op in (">", ">=") and a >= b
 
 
 def _excludes(one: Predicate, a: AtomSpec, other: Predicate, b: AtomSpec) -> bool:
@@ -177,7 +177,9 @@ def _excludes(one: Predicate, a: AtomSpec, other: Predicate, b: AtomSpec) -> boo
     if not a.params and not b.params:
         return True
     limits = _limit(one, a), _limit(other, b)
-    if one.measure != other.measure or {one.op, other.op} != {"<", ">"} or None in limits:
+    if one.measure != other.measure or {one.op[:1], other.op[:1]} != {"<", ">"} or None in limits:
         return False
-    below, above = limits if one.op == "<" else reversed(limits)
-    return below is not None and above is not None and below <= above
+    below, above = limits if one.op[0] == "<" else reversed(limits)
+    if below is None or above is None:
+        return False
+    return below < above or (below == above and {one.op, other.op} != {"<=", ">="})

@@ -6,6 +6,7 @@ Works on offsets into the text, also while it does not parse: names are found by
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 from lark.exceptions import UnexpectedInput
@@ -13,6 +14,7 @@ from lark.exceptions import UnexpectedInput
 from structrl.lang.check import check
 from structrl.lang.diagnostics import TaskError
 from structrl.lang.parser import grammar, keywords, parse
+from structrl.lang.scene import next_values
 from structrl.lang.source import comments, refuse
 from structrl.sims.vocabulary import Predicate, Vocabulary, load_vocabulary, simulators
 
@@ -100,8 +102,16 @@ def outline(text: str) -> Outline:
         names.append(Name(match[1], "label", Place(*match.span(1)), ""))
     names += _subtasks(text)
     sim = re.search(rf"\bsim\s+({_NAME})\s*(?:\(([^)]*)\))?", code)
-    scene = re.search(r'\bscene\s*=\s*"([^"\n]*)"', (sim and sim[2]) or "")
-    return Outline(names, _vocabulary(sim[1]) if sim else None, scene[1] if scene else None)
+    vocabulary = _vocabulary(sim[1]) if sim else None
+    values = _scene_values(vocabulary, (sim and sim[2]) or "")
+    return Outline(names, vocabulary, "/".join(values) if values else None)
+
+
+def _scene_values(vocabulary: Vocabulary | None, arguments: str) -> list[str]:
+    """Values of the arguments that make up the key of a scene, up to the first that is not given."""
+    given = dict(re.findall(rf'({_NAME})\s*=\s*"?([A-Za-z0-9_]+)', arguments))
+    wanted = vocabulary.scene_args if vocabulary else ()
+    return list(takewhile(bool, (given.get(name, "") for name in wanted)))
 
 
 def _subtasks(text: str) -> Iterator[Name]:
@@ -218,9 +228,9 @@ def proposals(text: str, offset: int) -> list[Proposal]:
     about = outline(f"{before[:start]}_{text[offset:]}" if not quoted else text)
     if last == "_SIM":
         return [Proposal(name, "simulator", "") for name in _simulators()]
-    if "STRING" in accepts and re.search(r"\bscene\s*=\s*$", before[:start]):
-        scenes = about.vocabulary.scenes if about.vocabulary else {}
-        return [Proposal(name if quoted else f'"{name}"', "scene", "") for name in scenes]
+    setting = re.search(rf"\bsim\s+{_NAME}\s*\(([^()]*?)({_NAME})\s*=\s*$", before[:start])
+    if setting:
+        return _scenes(about.vocabulary, setting[1], setting[2], quoted is not None)
     if quoted:
         return [Proposal(*each) for each in _entities(about)] if "STRING" in accepts else []
     found = []
@@ -233,6 +243,21 @@ def proposals(text: str, offset: int) -> list[Proposal]:
     elif {"NAME", "LPAR"} <= accepts:  # a condition begins
         found = list(_calls(about))
     found += [Proposal(word, "keyword", _plain(WORDS[word])) for word in sorted(_keywords(accepts))]
+    return found
+
+
+def _scenes(vocabulary: Vocabulary | None, before: str, name: str, quoted: bool) -> list[Proposal]:
+    """What an argument of the simulator may be if it says which scene it is; `before`: the arguments before it."""
+    if vocabulary is None or name not in vocabulary.scene_args:
+        return []
+    place = vocabulary.scene_args.index(name)
+    values = _scene_values(vocabulary, before)[:place]
+    found: list[Proposal] = []
+    if len(values) < place:
+        return found
+    for value in next_values(vocabulary, values):
+        title = vocabulary.title("/".join([*values, value]))
+        found.append(Proposal(value if quoted or value.isdigit() else f'"{value}"', "scene", title))
     return found
 
 

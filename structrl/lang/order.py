@@ -1,6 +1,6 @@
 """The order of a plan in a sentence, as an outline of text, and as a Mermaid graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from structrl.lang.spec import TaskSpec
 
@@ -23,15 +23,28 @@ def order_sentence(task: TaskSpec) -> str:
     return "Order: " + ", then ".join(parts) + "."
 
 
+def direct_prerequisites(before: Sequence[Collection[int]]) -> list[set[int]]:
+    """Of the prerequisites of each subtask (all of them, as a plan stores) those that no other one implies."""
+    most_first = sorted(range(len(before)), key=lambda j: -len(before[j]))
+    found = []
+    for mine in map(set, before):
+        direct: set[int] = set()
+        implied: set[int] = set()
+        for j in most_first:  # one that implies another has more before it
+            if j in mine and j not in implied:
+                direct.add(j)
+                implied.update(before[j])
+        found.append(direct)
+    return found
+
+
 def direct(task: TaskSpec, i: int) -> list[str]:
-    """Labels of the prerequisites of subtask i that are not implied by others (the plan stores all of them)."""
-    return [task.subtasks[j].label for j in _direct(task, i)]
+    """Labels of the prerequisites of subtask i that are not implied by others, in the order of the file."""
+    return [task.subtasks[j].label for j in _direct(task)[i]]
 
 
-def _direct(task: TaskSpec, i: int) -> list[int]:
-    mine = task.subtasks[i].prerequisites
-    implied = {k for j in mine for k in task.subtasks[j].prerequisites}
-    return [j for j in mine if j not in implied]
+def _direct(task: TaskSpec) -> list[list[int]]:
+    return [sorted(each) for each in direct_prerequisites([each.prerequisites for each in task.subtasks])]
 
 
 def mermaid(task: TaskSpec) -> str:
@@ -39,8 +52,8 @@ def mermaid(task: TaskSpec) -> str:
     lines = ["flowchart LR"]
     for i, subtask in enumerate(task.subtasks):
         lines.append(f'  s{i}["{_escape(subtask.label)}<br/>{_escape(subtask.condition)}"]')
-    for i in range(len(task.subtasks)):
-        lines += [f"  s{j} --> s{i}" for j in _direct(task, i)]
+    for i, earlier in enumerate(_direct(task)):
+        lines += [f"  s{j} --> s{i}" for j in earlier]
     return "\n".join(lines)
 
 
@@ -82,9 +95,9 @@ def _outline(task: TaskSpec, members: Sequence[int]) -> list[str]:
         for part in series:
             lines += ["v"] * bool(lines) + _outline(task, part)
         return lines
-    lines = []
+    lines, earlier = [], _direct(task)
     for i in sorted(members, key=lambda i: len(before[i])):  # one that comes later waits for more
-        needed = [task.subtasks[j].label for j in _direct(task, i) if j in before]
+        needed = [task.subtasks[j].label for j in earlier[i] if j in before]
         lines.append(f"+- {task.subtasks[i].label}" + (f"  (after {spoken(needed)})" if needed else ""))
     return lines
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from structrl.lang import tree
@@ -48,6 +49,10 @@ class Report:
         """Add one that does not stop the task."""
         self.error(code, message, span, help_, "warning")
 
+    def note(self, code: str, message: str, span: Span, help_: str | None = None) -> None:
+        """Add one that says what was not checked."""
+        self.error(code, message, span, help_, "note")
+
     @property
     def failed(self) -> bool:
         """Whether there is an error."""
@@ -56,6 +61,8 @@ class Report:
 
 def substitute(node: Any, binding: Binding) -> Any:
     """`node` with parameters replaced by their values, in arguments and keyword arguments."""
+    if not binding:
+        return node
     if isinstance(node, Call):
         return replace(
             node,
@@ -95,6 +102,16 @@ class Scope:
     atoms: dict[AtomSpec, int] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # definitions with an error: their uses are passed over
     variables: set[str] = field(default_factory=set)  # of all `each`
+
+    @cached_property
+    def _numbered(self) -> dict[str, list[str]]:
+        """Entities `name_1`, `name_2`, ... of the scene under `name`."""
+        found: dict[str, list[str]] = {}
+        for entity in self.entities or ():
+            name, _, number = entity.rpartition("_")
+            if number.isascii() and number.isdigit():
+                found.setdefault(name, []).append(entity)
+        return found
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def atom(self, call: Call, binding: Binding) -> int:
@@ -162,7 +179,7 @@ class Scope:
             return None
         if self.entities is None or name in self.entities:
             return name
-        numbered = [each for each in self.entities if re.fullmatch(re.escape(name) + r"_[0-9]+", each)]
+        numbered = self._numbered.get(name, [])
         if isinstance(arg, Word) and arg.text not in self.lets and len(numbered) == 1:
             return numbered[0]
         if isinstance(arg, Word) and arg.text in self.lets:

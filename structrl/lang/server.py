@@ -15,7 +15,11 @@ from structrl.lang.format import format_source
 from structrl.lang.parser import parse
 
 SERVER = LanguageServer("structrl", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
-_SEVERITY = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
+_SEVERITY = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
 _COMPLETION = {
     "keyword": types.CompletionItemKind.Keyword,
     "verb": types.CompletionItemKind.Method,

@@ -6,6 +6,7 @@ where a child is looser than its place allows.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 
@@ -27,20 +28,24 @@ class Node:
 
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
-    def children(self) -> Iterator["Node"]:
+    def children(self) -> list["Node"]:
         """The direct child nodes, in source order."""
+        found: list[Node] = []
         for value in vars(self).values():
             if isinstance(value, Node):
-                yield value
+                found.append(value)
             elif type(value) is tuple:  # not a Span
-                yield from (member for member in value if isinstance(member, Node))
+                found += [member for member in value if isinstance(member, Node)]
+        return found
 
 
 def walk(node: Node) -> Iterator[Node]:
     """A node and all below it, in source order."""
-    yield node
-    for child in node.children():
-        yield from walk(child)
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += reversed(node.children())
 
 
 # -- leaves -----------------------------------------------------------------------------------------------------------
@@ -270,3 +275,8 @@ class Document(Node):
 
     items: tuple[Item, ...]
     bare: bool = False
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """The document and all nodes below it, in source order."""
+        return list(walk(self))

@@ -4,35 +4,18 @@ Shapes: E environments, H chunk length, A action dims, N padded subtasks, n envi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structrl.sims.base import Ids, Simulator, Start
 from structrl.sims.conditions import ConditionTable
+from structrl.sims.runner import ChunkResult, InvalidStartError, check_actions, check_starts
 
 MAX_REDRAWS = 100
 _SHARED = ("t", "holds", "success", "failed", "unstable", "truncated", "atoms", "values")  # what `state` carries
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """What one chunk did, for all E environments; the flags of an environment stay until its reset.
-
-    `holds`, `atoms` and `values` have row 0 before the chunk; rows after `steps` repeat the last executed one.
-    """
-
-    holds: NDArray[np.bool_]  # [E, H+1, N]
-    steps: NDArray[np.int64]  # [E], executed by this chunk; 0 for an environment that was already done
-    t: NDArray[np.int64]  # [E], environment steps since reset
-    success: NDArray[np.bool_]  # [E]
-    failed: NDArray[np.bool_]  # [E], the task's `fail` condition or unstable physics
-    unstable: NDArray[np.bool_]  # [E]
-    terminated: NDArray[np.bool_]  # [E], success or failed
-    truncated: NDArray[np.bool_]  # [E], horizon reached and not terminated
-    atoms: NDArray[np.bool_] | None = None  # [E, H+1, atoms], only with record=True
-    values: NDArray[np.float64] | None = None  # [E, H+1, atoms], only with record=True
 
 
 class ChunkRunner:
@@ -72,9 +55,15 @@ class ChunkRunner:
         self.holds = np.zeros((E, self.conditions.num_subtasks), bool)
         self.success, self.failed, self.unstable, self.truncated = np.zeros((4, E), bool)
         self.truncated[:] = True  # nothing runs before its first reset
+        self.dropped = np.zeros(E, bool)  # here episodes are never lost, see `structrl.sims.pool`
         self.atoms = np.zeros((E, self.conditions.num_atoms), bool)
         self.values = np.full((E, self.conditions.num_atoms), np.nan)
         self.counts = {"invalid_starts": 0, "unstable": 0, "failed": 0, "clipped_steps": 0}
+
+    @property
+    def task(self) -> NDArray[np.int64]:
+        """[E], row of each environment's task."""
+        return self.conditions.task
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -88,14 +77,10 @@ class ChunkRunner:
         redrawn with the attempt number 1, 2, ... appended to its seed, and counted.
 
         Raises:
-            ValueError: 100 redraws did not give a valid start; the message names the task file. Or a start's task is
-                not a row of the tasks.
+            InvalidStartError: 100 redraws did not give a valid start; the message names the task file.
+            ValueError: a start's task is not a row of the tasks.
         """
-        if len(ids) != len(starts):
-            raise ValueError(f"{len(ids)} environments, {len(starts)} starts")
-        for start in starts:
-            if not 0 <= start.task < len(self.sim.tasks):
-                raise ValueError(f"start of task row {start.task}, there are {len(self.sim.tasks)} tasks")
+        check_starts(ids, starts, len(self.sim.tasks))
         ids = np.asarray(ids, np.int64)
         origin = dict(zip(ids.tolist(), starts, strict=True))
         pending = ids
@@ -115,7 +100,7 @@ class ChunkRunner:
         env = int(pending[0])
         spec = self.sim.tasks[self.conditions.task[env]]
         why = "`success` holds" if self.success[env] else "unstable physics" if self.unstable[env] else "`fail` holds"
-        raise ValueError(
+        raise InvalidStartError(
             f"{spec.path}: task '{spec.name}': {why} before the first step, and after {MAX_REDRAWS} redraws of "
             f"{origin[env]} still"
         )
@@ -130,11 +115,9 @@ class ChunkRunner:
             ValueError: wrong shape, or an action that is NaN or infinite; the message names environment and task.
         """
         E, N = self.holds.shape
-        if action.ndim != 3 or (action.shape[0], action.shape[2]) != (E, len(self._low)):
-            raise ValueError(f"actions of shape {action.shape}, expected ({E}, H, {len(self._low)})")
-        H = action.shape[1]
         active = np.flatnonzero(~self.done)
-        self._check_finite(action, active)
+        check_actions(self, action, active)
+        H = action.shape[1]
         within = np.clip(action, self._low, self._high)
         t_before, failed_before, unstable_before = self.t.copy(), self.failed.copy(), self.unstable.copy()
         holds = np.empty((E, H + 1, N), bool)
@@ -160,6 +143,7 @@ class ChunkRunner:
             unstable=self.unstable.copy(),
             terminated=self.success | self.failed,
             truncated=self.truncated.copy(),
+            dropped=self.dropped,
             atoms=atoms,
             values=values,
         )
@@ -194,15 +178,18 @@ class ChunkRunner:
         self.success[ids], self.failed[ids], self.unstable[ids] = success, failed, broken
         return success | failed
 
-    def _check_finite(self, action: NDArray[np.float32], active: Ids) -> None:
-        finite = np.isfinite(action[active]).all((1, 2))
-        if not finite.all():
-            env = int(active[~finite][0])
-            spec = self.sim.tasks[self.conditions.task[env]]
-            raise ValueError(
-                f"action of environment {env} (task '{spec.name}', {spec.path}) is not finite at step {self.t[env]}: "
-                f"{action[env].tolist()}; the policy produced NaN or infinity"
-            )
+    def observe(self, ids: Ids) -> dict[str, np.ndarray]:
+        """Observations of environments `ids`, each [n, ...]."""
+        return self.sim.observe(ids)
+
+    def make_expert(self, target: str, **arguments: Any) -> Any:
+        """Construct the scripted expert `package.module:Class` on the simulator."""
+        module, attribute = target.split(":")
+        return getattr(import_module(module), attribute)(self.sim, **arguments)
+
+    def close(self) -> None:
+        """Close the simulator."""
+        self.sim.close()
 
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
         """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`."""

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from structrl.lang.parser import RESERVED, keywords
+from structrl.sims.manifest import FILE
 from structrl.sims.registrations import Registration, registered, registrations_file, save
 from structrl.sims.registry import BUILTIN
-from structrl.sims.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
+from structrl.sims.vocabulary import Vocabulary, load_vocabulary, read_vocabulary
 from structrl.sims.vocabulary_check import NAME
 
 _MODULE = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*:{NAME.pattern}")
@@ -27,7 +28,13 @@ def main(argv: list[str]) -> int:
     )
     add.add_argument("name", metavar="NAME", help="as task files say it: sim NAME")
     add.add_argument("--module", required=True, metavar="PKG.MOD:CLASS", help="a class of structrl.sims.base.Simulator")
-    add.add_argument("--vocabulary", required=True, type=Path, metavar="FILE.json", help="its predicates and verbs")
+    add.add_argument(
+        "--vocabulary",
+        required=True,
+        type=Path,
+        metavar="FILE.json",
+        help="its words; manifest.json beside it: its scenes",
+    )
     remove = commands.add_parser("remove", help="forget a registered simulator; its files stay")
     remove.add_argument("name", metavar="NAME")
     args = parser.parse_args(argv)
@@ -48,7 +55,7 @@ def _register(name: str, module: str, vocabulary: Path) -> int:
         return _complain(f"'{name}' is built in; choose another name", 2)
     if not _MODULE.fullmatch(module):
         return _complain(f"--module {module}: write PACKAGE.MODULE:CLASS", 2)
-    words = parse_vocabulary(vocabulary.read_text(encoding="utf-8"), str(vocabulary))
+    words = read_vocabulary(vocabulary, vocabulary.parent / FILE)
     if words.sim != name:
         return _complain(f"{vocabulary}: it is the vocabulary of '{words.sim}', not of '{name}' (its key 'sim')", 1)
     closed = sorted((keywords() - {"in"} | RESERVED) & set(words.words))

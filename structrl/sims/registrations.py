@@ -15,10 +15,14 @@ from structrl.sims.vocabulary_check import shape
 
 @dataclass(frozen=True)
 class Registration:
-    """`module` is `package.module:Class`; `vocabulary` is the absolute path of a JSON file."""
+    """`module` is `package.module:Class`; `vocabulary` is the absolute path of a JSON file.
+
+    `python` is the absolute path of the interpreter that has the module, "" for the one that runs structrl.
+    """
 
     module: str
     vocabulary: str
+    python: str = ""
 
 
 def registrations_file() -> Path:

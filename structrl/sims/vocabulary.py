@@ -1,18 +1,24 @@
 """A simulator's vocabulary (torch-free): its predicates, the verbs that stand for them, and the entities of its scenes.
 
 It is data beside the simulator, `structrl/sims/<sim>/vocabulary.json`, so that tasks are checked without starting one.
+Scenes stand in it, or in a `manifest.json` beside it (structrl.sims.manifest).
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from structrl.hints import read_bounded
+from structrl.sims.manifest import FILE, Manifest, parse_manifest
 from structrl.sims.registrations import registered
 from structrl.sims.vocabulary_check import sense, shape
+
+MAX_BYTES = 4_000_000  # of a vocabulary or manifest file
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,23 @@ class Vocabulary:
     predicates: Mapping[str, Predicate]
     verbs: Mapping[str, Verb]
     scenes: Mapping[str, Mapping[str, tuple[str, ...]]]  # scene -> entity -> its kinds
+    scene_args: tuple[str, ...] = ("scene",)  # the simulator's arguments that make up the key of a scene
+    manifest: Manifest | None = field(default=None, metadata={"derived": True})
+
+    @property
+    def complete(self) -> bool:
+        """There are no scenes but these."""
+        return bool(self.scenes) and not (self.manifest and self.manifest.partial)
+
+    def title(self, scene: str) -> str:
+        """What the simulator itself calls a scene, "" where that is not known."""
+        known = self.manifest.scenes if self.manifest else {}
+        return known[scene].title if scene in known else ""
+
+    def success(self, scene: str | None) -> str:
+        """The simulator's own check in a scene as a condition of the task language, "" where that is not known."""
+        known = self.manifest.scenes if self.manifest else {}
+        return known[scene].success if scene is not None and scene in known else ""
 
     @property
     def words(self) -> list[str]:
@@ -106,7 +129,7 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
     """
     try:
         data: dict[str, Any] = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if isinstance(data, dict):
         data.setdefault("scenes", {})
@@ -119,7 +142,40 @@ def parse_vocabulary(text: str, path: str = "<string>") -> Vocabulary:
         scene: {entity: tuple(kinds) for entity, kinds in entities.items()}
         for scene, entities in data.pop("scenes").items()
     }
-    return Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, **data)
+    scene_args = tuple(data.pop("scene_args", ("scene",)))
+    return Vocabulary(predicates=predicates, verbs=verbs, scenes=scenes, scene_args=scene_args, **data)
+
+
+def read_vocabulary(file: Path | Traversable, beside: Path | Traversable) -> Vocabulary:
+    """Read a vocabulary file, and its manifest if there is one.
+
+    Raises:
+        OSError: the vocabulary cannot be read.
+        ValueError: either has mistakes or more than `MAX_BYTES`, or they do not belong together.
+    """
+    words = parse_vocabulary(_text(file), str(file))
+    if not beside.is_file():
+        return words
+    manifest = parse_manifest(_text(beside), str(beside))
+    if manifest.sim != words.sim:
+        raise ValueError(f"{beside}: it is of '{manifest.sim}', and the vocabulary beside it of '{words.sim}'")
+    twice = sorted(words.scenes.keys() & manifest.scenes)
+    if twice:
+        raise ValueError(f"{beside}: scene '{twice[0]}' is in the vocabulary too")
+    odd = [key for key in manifest.scenes if key.count("/") != len(words.scene_args) - 1]
+    if odd:
+        example = "/".join(arg.upper() for arg in words.scene_args)
+        raise ValueError(f"{beside}: scene '{odd[0]}': {example} is expected, as the vocabulary's scene_args say")
+    scenes = {**words.scenes, **{key: manifest.entities_of(key) for key in manifest.scenes}}
+    return replace(words, scenes=scenes, manifest=manifest)
+
+
+def _text(file: Path | Traversable) -> str:
+    with file.open("rb") as opened:
+        try:
+            return read_bounded(opened, MAX_BYTES)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
 
 
 def _predicate(name: str, **given: Any) -> Predicate:
@@ -161,7 +217,7 @@ def load_vocabulary(sim: str) -> Vocabulary:
         raise UnknownSimulatorError(f"no simulator '{sim}'; there are: {', '.join(simulators()) or 'none'}")
     path = Path(known[sim].vocabulary)
     try:
-        words = _load_file(path, path.stat().st_mtime_ns)
+        words = _load_file(path, path.stat().st_mtime_ns, _changed(path.parent / FILE))
     except OSError as error:
         again = f"`structrl sims register {sim} ...` with the file's new place"
         raise ValueError(f"{path}: {error.strerror}; it is the vocabulary of '{sim}': {again}") from None
@@ -170,12 +226,19 @@ def load_vocabulary(sim: str) -> Vocabulary:
     return words
 
 
+def _changed(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 @cache
 def _load_shipped(sim: str) -> Vocabulary:
-    file = files("structrl.sims") / sim / "vocabulary.json"
-    return parse_vocabulary(file.read_text(encoding="utf-8"), str(file))
+    folder = files("structrl.sims") / sim
+    return read_vocabulary(folder / "vocabulary.json", folder / FILE)
 
 
 @lru_cache(maxsize=64)
-def _load_file(path: Path, changed: int) -> Vocabulary:
-    return parse_vocabulary(path.read_text(encoding="utf-8"), str(path))
+def _load_file(path: Path, changed: int, manifest_changed: int) -> Vocabulary:
+    return read_vocabulary(path, path.parent / FILE)

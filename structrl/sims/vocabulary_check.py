@@ -1,11 +1,13 @@
 """What is wrong with a vocabulary file, all at once, each with its place: `predicates.in.args: ...`."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from difflib import get_close_matches
 from typing import Any, get_args, get_origin
+
+from structrl.hints import closest, hint
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPS = ("<", "<=", ">", ">=", "==")
@@ -15,7 +17,7 @@ PARAM_UNITS = ("m", "rad", "s", "steps", "1")
 def shape(value: Any, kind: Any, place: str) -> Iterator[str]:
     """Where parsed JSON differs from a dataclass of texts, numbers, truths, tuples of texts and mappings.
 
-    A field `name` is not expected: it is the key under which the object stands.
+    A field `name` is not expected: it is the key under which the object stands; nor is one that is `derived`.
     """
     if is_dataclass(kind):
         yield from _object(value, kind, place)
@@ -40,13 +42,10 @@ def _object(value: Any, kind: Any, place: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{within}an object {{...}} is expected, found {_shown(value)}"
         return
-    known = {field.name: field for field in fields(kind) if field.name != "name"}
+    known = {field.name: field for field in fields(kind) if field.name != "name" and not field.metadata.get("derived")}
     for key in value:
         if key not in known:
-            close = get_close_matches(key, known, n=1)
-            yield f"{within}unknown key '{key}'" + (
-                f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(known)}"
-            )
+            yield f"{within}unknown key '{key[:100]}'{hint(key[:100], known)}"
     for key, field in known.items():
         if key in value:
             yield from shape(value[key], field.type, f"{place}.{key}" if place else key)
@@ -61,8 +60,10 @@ def _shown(value: Any) -> str:
 
 def sense(data: dict[str, Any]) -> Iterator[str]:
     """What cannot be meant, in a vocabulary of the right shape."""
-    if data["control_hz"] <= 0:
+    if not 0 < data["control_hz"] < math.inf:
         yield f"control_hz: {data['control_hz']} steps per second"
+    if not data.get("scene_args", ["scene"]):
+        yield "scene_args: at least one argument of the simulator says which scene it is"
     predicates, verbs = data["predicates"], data["verbs"]
     for table in ("predicates", "verbs"):
         for word in data[table]:
@@ -81,9 +82,9 @@ def sense(data: dict[str, Any]) -> Iterator[str]:
     for word, verb in verbs.items():
         meant = predicates.get(verb["predicate"])
         if meant is None:
-            close = get_close_matches(verb["predicate"], predicates, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            yield f"verb '{word}' stands for the unknown predicate '{verb['predicate']}'{hint}"
+            close = closest(verb["predicate"], predicates)
+            question = f"; did you mean '{close}'?" if close else ""
+            yield f"verb '{word}' stands for the unknown predicate '{verb['predicate']}'{question}"
         elif len(meant["args"]) != len(verb["args"]):
             yield f"verb '{word}' has {len(verb['args'])} arguments, '{verb['predicate']}' {len(meant['args'])}"
         if word in predicates and word != verb["predicate"]:

@@ -13,7 +13,7 @@ from structrl.sims.base import Start
 from tests.toy import ToySimulator, toy_task
 
 TASKS = [toy_task(2, name="two", horizon=10), toy_task(3, name="three", horizon=14)]
-FLAGS = (keys.SUCCESS, keys.FAILED, keys.TERMINATED, keys.TRUNCATED, keys.DONE)
+FLAGS = (keys.SUCCESS, keys.FAILED, keys.DROPPED, keys.TERMINATED, keys.TRUNCATED, keys.DONE)
 
 
 def make(E=4, H=4, tasks=TASKS, **arguments):
@@ -60,7 +60,7 @@ def test_the_step_reports_what_the_runner_did():
     td = env.rand_step(td)["next"]
     assert (td[keys.STEPS].item(), td[keys.TIME].item()) == (2, 2)
     assert td[keys.HOLDS][0].tolist() == [[False, False], [True, False], *[[True, True]] * 3]
-    assert [td[flag].item() for flag in FLAGS] == [True, False, True, False, True]
+    assert [td[flag].item() for flag in FLAGS] == [True, False, False, True, False, True]
     assert env.last_chunk.success.tolist() == [True]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from structrl.lang import check
-from structrl.lang.diagnostics import TaskError, render, to_github, to_json
+from structrl.lang.diagnostics import SEVERITIES, TaskError, render, to_github, to_json
 from structrl.lang.format import format_source
 from structrl.lang.parser import Parsed, grammar, keywords, parse
 from structrl.lang.source import comments
@@ -224,7 +224,7 @@ def _on_time(what: str, start: float) -> float:
 
 def _render(parsed: Parsed, found: list) -> None:  # type: ignore[type-arg]
     rendered = render(found, parsed.text, "f.task")
-    assert rendered.count("error[") + rendered.count("warning[") >= len(found)
+    assert sum(rendered.count(f"{each}[") for each in SEVERITIES) >= len(found)
     triples = [("f.task", parsed.text, each) for each in found]
     to_json(triples)
     to_github(triples)

@@ -28,13 +28,16 @@ def stdin(data: bytes) -> io.TextIOWrapper:
 
 def test_check_text(files, capsys):
     assert main(["check", "good.task"]) == 0
-    assert capsys.readouterr().out == "1 file: no errors\n"
+    out = capsys.readouterr().out
+    assert out.startswith("good.task:1:1: note[T017]: without a `sim` line") and out.endswith(
+        "1 file: no errors, 1 note\n"
+    )
     assert main(["check", "good.task", "bad.task"]) == 1
     out = capsys.readouterr().out
-    assert out.startswith(
+    assert out[out.index("bad.task") :].startswith(
         "bad.task:2:14: error[T021]: unknown label `frist`\n2 |   b(x) after frist\n  |              ^^^^^\n"
     )
-    assert out.endswith("2 files: 1 error\n")
+    assert out.endswith("2 files: 1 error, 1 note\n")
 
 
 def test_check_folders_and_stdin(files, capsys, monkeypatch):
@@ -63,8 +66,11 @@ def test_check_json_and_github(files, capsys):
     place = "file=bad.task,line=2,col=14,endLine=2,endColumn=19,title=T021"
     assert capsys.readouterr().out.startswith(f"::error {place}::unknown label `frist`")
     assert main(["check", "--format", "json", "good.task"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    (record,) = json.loads(capsys.readouterr().out)
+    assert (record["severity"], record["code"], record["line"], record["column"]) == ("note", "T017", 1, 1)
     assert main(["check", "--format", "github", "good.task"]) == 0
+    assert capsys.readouterr().out.startswith("::notice file=good.task,line=1,col=1,endLine=1,endColumn=2,title=T017::")
+    assert main(["check", "--format", "github", "tabletop/pack_lunch"]) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -119,7 +125,7 @@ def test_check_starts_fast_and_light(files):
     seconds = []
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_path())
-        _, time, modules = done.stdout.splitlines()
+        *_, time, modules = done.stdout.splitlines()
         assert modules == "[]"
         seconds.append(float(time))
     assert min(seconds) < 0.5

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from structrl.cli import main
 from structrl.lang import bddl, stages
 from structrl.lang.format import format_source
+from structrl.sims.vocabulary import load_vocabulary
 from structrl.task import parse_task
 
 # Written for this test in the shape of LIBERO's problems.
@@ -47,12 +48,77 @@ plan
 """
 
 
+# The same things and the same goal as one of LIBERO's own tasks, in words of this test.
+POTS = """\
+(define (problem POTS) (:language both pots, please)
+  (:fixtures kitchen_table - kitchen_table Flat_Stove_1 - flat_stove)
+  (:objects moka_pot_1 moka_pot_2 - moka_pot)
+  (:regions (flat_stove_init_region (:target kitchen_table) (:ranges ((0 0 1 1))))
+    (moka_pot_right_init_region (:target kitchen_table)) (moka_pot_left_init_region (:target kitchen_table))
+    (cook_region (:target flat_stove_1)) (left_region (:target bowl_drainer_1)))
+  (:goal (And (On moka_pot_1 flat_stove_1_cook_region) (On moka_pot_2 flat_stove_1_cook_region) (Turnon Flat_Stove_1))))
+"""
+
+
+@pytest.mark.parametrize("name", ["pots", "KITCHEN_SCENE8_put_both_moka_pots_on_the_stove"])
+def test_suite_and_task_are_found(name, tmp_path, capsys):
+    source, target = tmp_path / f"{name}.bddl", tmp_path / "pots.task"
+    source.write_text(POTS)
+    assert main(["import", "bddl", str(source), "--output", str(target)]) == 0 and capsys.readouterr().err == ""
+    assert 'sim     libero(suite="libero_10", task=8)\n' in target.read_text()
+    assert main(["check", str(target)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        (("(Turnon Flat_Stove_1)", "(Turnoff Flat_Stove_1)"), "no task of this name and goal"),
+        (("moka_pot_2 - moka_pot", "moka_pot_2 - moka_pot plate_1 - plate"), "no task of this name and goal"),
+    ],
+)
+def test_a_variant_is_not_taken_for_the_task(change, remark, tmp_path, capsys):
+    source = tmp_path / "KITCHEN_SCENE8_put_both_moka_pots_on_the_stove.bddl"
+    source.write_text(POTS.replace(*change))
+    assert main(["import", "bddl", str(source)]) == 0
+    out, err = capsys.readouterr()
+    assert remark in err and "sim     libero\n" in out
+
+
+def test_several_tasks_that_a_problem_may_be():
+    """The ten of libero_spatial have one goal and the same things; only the name tells them apart."""
+    libero = load_vocabulary("libero")
+    scene = libero.scenes["libero_spatial/0"]
+    objects = " ".join(f"{name} - x" for name, kinds in scene.items() if "object" in kinds)
+    regions = " ".join(
+        f"({name.removeprefix('main_table_')} (:target main_table))" for name in scene if name.startswith("main_")
+    )
+    cabinet = " ".join(
+        f"({name} (:target wooden_cabinet_1))" for name in ("top_region", "middle_region", "bottom_region", "top_side")
+    )
+    text = (
+        "(define (problem p) (:fixtures main_table - table wooden_cabinet_1 - wooden_cabinet flat_stove_1 - flat_stove)"
+        f" (:objects {objects}) (:regions {regions} {cabinet} (cook_region (:target flat_stove_1)))"
+        " (:goal (On akita_black_bowl_1 plate_1)))"
+    )
+    task, (remark,) = bddl.convert(text, "bowl.bddl", libero)
+    assert "it could be libero_spatial/0, libero_spatial/1," in remark and "sim     libero\n" in task
+    task, remarks = bddl.convert(text, f"{libero.title('libero_spatial/7')}.bddl", libero)
+    assert 'suite="libero_spatial", task=7' in task and not remarks
+
+
+def test_long_names_are_cut():
+    task, _ = bddl.convert(problem("(On a b)"), "LIVING_ROOM_SCENE5_" + "put_the_mug_" * 10 + ".bddl")
+    assert (
+        parse_task(task.replace("sim     libero\n", "")).name == "LIVING_ROOM_SCENE5_" + "put_the_mug_" * 6 + "put_the"
+    )
+
+
 def problem(goal: str) -> str:
     return f"(define (problem p) (:goal {goal}))"
 
 
 def plan(text: str) -> str:
-    return bddl.convert(text).splitlines()[-1].strip()
+    return bddl.convert(text)[0].splitlines()[-1].strip()
 
 
 def test_a_problem(tmp_path, capsys):
@@ -61,7 +127,7 @@ def test_a_problem(tmp_path, capsys):
     assert main(["import", "bddl", str(source)]) == 0
     out, err = capsys.readouterr()
     assert out == CONVERTED == format_source(out)
-    assert "no vocabulary of libero" in err  # says what it did not check
+    assert "objects were not checked: LIBERO's five suites have no task of this name and goal" in err
     target = tmp_path / "tea.task"
     assert main(["import", "bddl", str(source), "--output", str(target)]) == 0
     assert capsys.readouterr().out == "" and target.read_text() == CONVERTED
@@ -126,7 +192,7 @@ def test_any_language_command_survives(words):
     """Text of any kind is carried over word by word, or refused with a reason."""
     text = f"(define (problem p) (:language {words}) (:goal (On a b)))"
     try:
-        task = parse_task(bddl.convert(text).replace("sim     libero\n", ""))
+        task = parse_task(bddl.convert(text)[0].replace("sim     libero\n", ""))
     except ValueError:  # BddlError and TaskError
         return
     assert task.command == " ".join(" ".join(line.partition(";")[0] for line in f"{words})".splitlines())[:-1].split())
@@ -189,11 +255,15 @@ def test_tables_that_are_refused(text, message):
 def test_exit_codes(tmp_path, capsys, monkeypatch):
     assert main(["import", "bddl", str(tmp_path / "none.bddl")]) == 2
     assert "none.bddl: No such file" in capsys.readouterr().err
-    monkeypatch.setattr("sys.stdin", io.StringIO("(define"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"(define")))
     assert main(["import", "bddl", "-"]) == 1
     assert capsys.readouterr().err == "structrl import: error: -: line 1: this `(` is never closed\n"
     (tmp_path / "latin.json").write_bytes(b'[["\xe9"]]')
     assert main(["import", "stages", str(tmp_path / "latin.json")]) == 2
+    assert "latin.json: byte 3 is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "long.bddl").write_bytes(b" " * 1_000_001)
+    assert main(["import", "bddl", str(tmp_path / "long.bddl")]) == 2
+    assert "more than 1,000,000 bytes" in capsys.readouterr().err
     (tmp_path / "fine.json").write_text('[["a"]]')
     assert main(["import", "stages", str(tmp_path / "fine.json"), "--output", str(tmp_path / "no" / "x.task")]) == 2
     with pytest.raises(SystemExit) as stop:

@@ -99,8 +99,14 @@ def test_completion_of_arguments_and_names():
     assert words(head + "plan add(|") >= {"snack", "apple_1", "box_1"}
     assert "add" not in words(head + "plan add(|") and "snack" in words(head + "plan each x in (|")
     assert words('sim tabletop(scene="lunch")\nlet a = "|', "entity") >= {"apple_1", "box_1"}
-    assert words("sim |") == {"tabletop"} and words("sim tab|") == {"tabletop"}
+    assert words("sim |") == {"libero", "tabletop"} and "tabletop" in words("sim tab|")
     assert words("sim tabletop(scene=|") == {'"lunch"'} and words('sim tabletop(scene="|') == {"lunch"}
+    assert '"libero_10"' in words("sim libero(suite=|") and len(words("sim libero(suite=|")) == 5
+    assert words('sim libero(suite="libero_10", task=|') == set("0123456789")
+    assert words("sim libero(task=|", "scene") == set(), "which tasks there are depends on the suite"
+    assert words("sim libero(horizon=|") == set()
+    assert "moka_pot_2" in words('sim libero(suite="libero_10", task=8) plan grasp(|', "entity")
+    assert "moka_pot_2" not in words('sim libero(suite="libero_10", task=0) plan grasp(|', "entity")
     assert {"first", "b_y"} <= words("plan group < a(x) as first; b(y); c(z) after | >", "label")
     assert words("plan ( a(x) as first then b(x) as second after s|, first", "label") == {"first", "second"}
     assert words("plan a(x) as |") == set() and words("# plan |") == set() and words('command "pl|') == set()

@@ -19,7 +19,7 @@ def test_constructs_by_name():
     ("name", "arguments", "message"),
     [
         ("tabeltop", {}, "unknown simulator 'tabeltop'; did you mean 'tabletop'"),
-        ("xyz", {}, "unknown simulator 'xyz'; one of: tabletop, toy"),
+        ("xyz", {}, "unknown simulator 'xyz'; one of: libero, tabletop, toy"),
         ("toy", {"shfit": 1.0}, "'toy' has no argument 'shfit'; did you mean 'shift'"),
         ("toy", {"num_envs2": 1}, "one of: dims, shift, trace, unstable_at"),
     ],
