@@ -35,8 +35,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             with open(fresh, "wb") as file:
                 try:
                     torch.save(checkpoint, file)
-                except RuntimeError as error:  # torch hides what the system said about a write
-                    raise OSError(f"{final}: cannot be written ({error})") from error
+                except RuntimeError as error:  # torch hides behind it what the system said about a write
+                    raise OSError(f"{final}: cannot be written: {error.__context__ or error}") from error
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(final)

@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Callback
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 POLL = 0.2  # seconds between a rank's looks at whether another one was told to stop
-GRACE = 3.0  # seconds for a rank to leave by itself; then it waits for ranks that have left already
+GRACE = 2.0  # seconds for a rank to leave by itself; then it waits for ranks that have left already
 _TOLD, _LEFT = "structrl/told", "structrl/left"  # keys of the ranks' common store
 
 

@@ -126,7 +126,7 @@ def test_a_signal_to_one_rank_ends_both(tmp_path, who, number):
     took = time.monotonic() - clock
     print(f"{number.name} to rank {who}: both ended after {took:.1f} s")
     assert codes == [0, 0], said
-    assert took < 4 * GRACE
+    assert took < 10 * GRACE  # most of it is Python ending, on a busy machine
     assert f"{number.name}: the iteration is abandoned" in said[0][1]
 
 
