@@ -74,6 +74,8 @@ def replayed(
             keys.HOLDS: holds[:, c * chunk : (c + 1) * chunk + 1],
             keys.SUCCESS: zero.bool(),
             keys.STEPS: zero + chunk,
+            keys.TERMINATED: zero.bool(),
+            keys.TRUNCATED: zero.bool(),
             keys.TIME: zero + (c + 1) * chunk,
         }
         after = TensorDict(chunk_of, [num_envs])

@@ -6,6 +6,10 @@ structrl=$1 task=$2 run=$3
 step() { printf '\n\033[1m[%s] %s\033[0m\n' "$(date +%H:%M:%S)" "$1"; shift; echo "  \$ structrl $*"; "$structrl" "$@"; }
 fit() { # TITLE CONFIG FOLDER: a run that was interrupted is continued, a finished one is left as it is
     step "$1" fit --config "$2" $([ -e "$3/checkpoints/last.ckpt" ] && echo --resume)
+    # a fit that was told to stop exits 0: go on only if its last checkpoint is there
+    local epochs; epochs=$(sed -n 's/^  max_epochs: //p' "$3/config.yaml")
+    [ -e "$3/checkpoints/$(printf 'epoch-%05d.ckpt' $((epochs - 1)))" ] ||
+        { echo "stopped before the end; \`make quickstart\` continues"; exit 1; }
 }
 mkdir -p "$run"
 

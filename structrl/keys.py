@@ -31,4 +31,5 @@ ACTION = "action"  # f32 [E, H, A], environment units
 CHAIN = ("flow", "chain")  # f32 [E, K+1, M, D]
 INDEX = ("flow", "index")  # int64 [E], the stochastic denoising step (mode `one`), else -1
 LOG_PROB = "sample_log_prob"  # f32 [E]
+STEP_LOG_PROB = ("flow", "step_log_prob")  # f32 [E, K], its parts; 0 at ODE steps
 VALUE = "state_value"  # f32 [E, 1]

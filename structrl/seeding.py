@@ -18,6 +18,7 @@ class Stream(enum.IntEnum):
     DEMOS = 4  # starts and sloppiness of demonstrations
     EVALUATE = 5  # starts and initial noise of evaluation episodes
     IMITATION = 6  # batches, noise and times of supervised flow matching
+    INDEX = 7  # the stochastic denoising step of mode `one`
 
 
 def generator(*counters: int) -> np.random.Generator:

@@ -100,6 +100,7 @@ def evaluate(
             "episodes": episodes,
             "commit": commit(),
             "versions": versions(),
+            "dropped": done.dropped,
             "invalid_starts": env.runner.counts["invalid_starts"],
             "tasks": summarise(done.table, stack_plans(env.simulator.tasks)),
         }
@@ -152,13 +153,15 @@ def main(argv: list[str]) -> int:
             overwrite=args.overwrite,
         )
         print(table_text(report["tasks"]))
+        if report["dropped"]:
+            print(f"{report['dropped']} episodes were dropped with their workers; no rate counts them")
         if args.output is not None:
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_text(json.dumps(report, indent=1) + "\n")
             print(f"\nwritten to {args.output}")
         if before is not None:
             print(f"\n{compare_text(before, report)}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         print(f"structrl evaluate: error: {error}", file=sys.stderr)
         return 1
     return 0

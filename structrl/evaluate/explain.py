@@ -64,11 +64,30 @@ def describe_episode(episode: "Episode", options: dict[str, Any], chunk: int) ->
     for i, subtask in enumerate(task.subtasks):
         if score.unpaid[i]:
             lines.append(f"  unpaid     {subtask.label}: it was true at reset and stayed so until its turn came")
+    lines += [f"  audit      {line}" for line in _audit(episode, score)]
     for i, subtask in enumerate(task.subtasks):
         if not score.complete[i]:
             lines.append(f"  not done   {subtask.label}: {condition_text(task, i)}")
             lines += [f"             {reason}" for reason in _reasons(episode, score, i)]
     return "\n".join(lines)
+
+
+def _audit(episode: "Episode", score: "EpisodeScore") -> list[str]:
+    """Signs of a wrong task file, or of a policy that exploits one; see `structrl.rl.metrics`."""
+    task, lines = episode.task, []
+    labels = [subtask.label for subtask in task.subtasks]
+    if early := [label for label, flag in zip(labels, score.out_of_order.tolist(), strict=True) if flag]:
+        lines.append(f"out of order: {spoken(early)} turned true before what must come first was complete")
+    if ready := [label for label, flag in zip(labels, score.at_reset.tolist(), strict=True) if flag]:
+        lines.append(f"complete at reset: {spoken(ready)}")
+    if score.bunched:
+        lines.append(f"bunched: {score.bunched} credits came within 0.2 T_d of the one before")
+    missing = [label for label, flag in zip(labels, score.complete.tolist(), strict=True) if not flag]
+    if episode.succeeded and missing:
+        lines.append(f"success without all subtasks: {spoken(missing)} incomplete")
+    if not missing and not episode.succeeded:
+        lines.append("all subtasks complete, but no success")
+    return lines
 
 
 def _reasons(episode: "Episode", score: "EpisodeScore", i: int) -> list[str]:
@@ -113,6 +132,9 @@ def print_episode(path: str, index: int) -> int:
         return 0
     except BrokenPipeError:
         raise
+    except (KeyError, TypeError) as error:
+        print(f"structrl explain: error: {path} was changed since it was written: {error}", file=sys.stderr)
+        return 1
     except (OSError, ValueError, IndexError) as error:
         print(f"structrl explain: error: {error}", file=sys.stderr)
         return 1

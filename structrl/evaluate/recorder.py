@@ -18,7 +18,7 @@ class EpisodeRecorder:
 
     Args:
         env: the environment, made with `record=True`.
-        keep: called once per finished episode, in the order of the list of starts.
+        keep: called once per finished episode, in the order of the list of starts; never for one that was dropped.
 
     Raises:
         ValueError: the environment does not record.
@@ -31,7 +31,7 @@ class EpisodeRecorder:
         self.keep = keep
         self.tests = [self.base.simulator.atom_tests(row) for row in range(len(self.base.simulator.tasks))]
         self._running: dict[int, dict[str, list[np.ndarray]]] = {}
-        self._finished: dict[int, Episode] = {}
+        self._finished: dict[int, Episode | None] = {}  # None: dropped
         self._next = 0
 
     def __call__(self, td: TensorDict, chunk: Tensor, episode: Tensor) -> None:
@@ -40,7 +40,12 @@ class EpisodeRecorder:
         env, row, done = td[ENV].tolist(), episode.tolist(), after[keys.DONE].flatten().tolist()
         before, action, time = _arrays(td[keys.OBSERVATION]), td[keys.ACTION].cpu().numpy(), td[keys.TIME].tolist()
         last = _arrays(after[keys.OBSERVATION]) if any(done) else {}
+        dropped = after[keys.DROPPED].flatten().tolist()
         for i, (e, number) in enumerate(zip(env, row, strict=True)):
+            if dropped[i]:
+                self._running.pop(number, None)
+                self._hand_over(number, None)
+                continue
             steps = int(result.steps[e])
             if number not in self._running:
                 # row 0 of the first chunk is the state at reset
@@ -69,7 +74,7 @@ class EpisodeRecorder:
         spec = self.base.simulator.tasks[task]
         succeeded = np.zeros(len(whole["holds"]), bool)
         succeeded[-1] = success  # an episode ends at its first success
-        self._finished[number] = Episode(
+        episode = Episode(
             task=spec,
             start=start.astype(np.int64),
             actions=whole["action"],
@@ -82,9 +87,15 @@ class EpisodeRecorder:
             obs_at=whole["at"],
             observation={n.removeprefix("obs."): v for n, v in whole.items() if n.startswith("obs.")},
         )
+        self._hand_over(number, episode)
+
+    def _hand_over(self, number: int, episode: Episode | None) -> None:
+        self._finished[number] = episode
         while self._next in self._finished:
-            self.keep(self._finished.pop(self._next))
+            ready = self._finished.pop(self._next)
             self._next += 1
+            if ready is not None:
+                self.keep(ready)
 
 
 _STEPWISE = ("holds", "atoms", "values")

@@ -31,6 +31,8 @@ def summarise(table: TensorDict, plans: StackedPlans) -> dict[str, Any]:
     for row, name in enumerate(plans.task_names):
         mine = table[table[keys.TASK] == row]
         n = len(mine)
+        if not n:
+            raise RuntimeError(f"no episode of task '{name}' was run to its end: all were dropped with their workers")
         subtasks = {}
         for i, label in enumerate(plans.names[row]):
             steps = [at for at in mine["credited_at"][:, i].tolist() if at >= 0]
@@ -124,4 +126,8 @@ def read_report(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a result of structrl evaluate: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ValueError(f"{path} is not a result of structrl evaluate (format {FORMAT})")
+    try:
+        compare_text(report, report)  # reads everything that a comparison reads
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(f"{path} was changed since structrl evaluate wrote it: {error!r}; write it again") from None
     return report

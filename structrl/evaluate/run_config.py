@@ -25,7 +25,7 @@ class RunConfig(NamedTuple):
 
     def env_as_run(self) -> dict[str, Any]:
         """The environment as plain data, with every default and the reward's preset filled in."""
-        return dataclasses.asdict(dataclasses.replace(self.env, reward=self.env.reward.resolved()))
+        return dataclasses.asdict(self.env) | {"reward": dataclasses.asdict(self.env.reward.resolved())}
 
     def actor_critic(self, spec: VLASpec) -> ActorCritic:
         """The policy with its first weights."""

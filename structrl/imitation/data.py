@@ -105,6 +105,27 @@ def _check(episode: Episode, tasks: tuple[TaskSpec, ...], row: dict[str, int], s
         )
 
 
+def _demonstrations(file: EpisodeFile) -> list[Episode]:
+    """All episodes of a file, which must be fit to learn from.
+
+    Raises:
+        EpisodeFileError: some did not succeed, or are evaluation episodes of a policy.
+    """
+    episodes = list(file)
+    failed = [i for i, episode in enumerate(episodes) if not episode.succeeded]
+    if failed:
+        raise EpisodeFileError(
+            f"{file.path}: {len(failed)} of {len(episodes)} episodes did not succeed (first: {failed[0]}); "
+            "demonstrations must, so record only those that do (structrl demos keeps no others)"
+        )
+    if any(episode.start[3] == Stream.EVALUATE for episode in episodes):
+        raise EpisodeFileError(
+            f"{file.path} holds evaluation episodes of a policy: learning from them would spoil every evaluation on "
+            "the same starts; record demonstrations with structrl demos"
+        )
+    return episodes
+
+
 class _Steps(IterableDataset):
     """One epoch: the batches of its steps. Sized, so that Lightning neither prefetches nor guesses its length."""
 
@@ -173,7 +194,7 @@ class DemoData(LightningDataModule):
         episodes: list[Episode] = []
         for path in self.demos:
             with EpisodeFile(path) as file:
-                episodes += file
+                episodes += _demonstrations(file)
         self.chunks = DemoTensors(episodes, tasks, self.spec)
 
     def step_batch(self, step: int) -> TensorDict:

@@ -6,7 +6,7 @@ Shapes: B batch, M x D model rows x dims.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -76,6 +76,10 @@ class FlowMatching(LightningModule):
 
     policy: ActorCritic
     iterations_are_epochs = True  # for the progress bar of structrl.rl.cli
+    reserved_trainer_keys: ClassVar[dict[str, str]] = {
+        "gradient_clip_val": "use model.sft.clip",
+        "gradient_clip_algorithm": "gradients are clipped by norm, see model.sft.clip",
+    }
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class CompactVLA(VLA):
             raise ValueError(f"critic_sees is 'subtasks' or 'observation', not {critic_sees!r}")
         if critic_sees == "subtasks" and spec.reward_state_dim == 0:
             raise ValueError("critic_sees='subtasks' needs an environment with a structured reward; use 'observation'")
-        self.critic_sees = critic_sees
+        self.critic_sees, self.feature_width = critic_sees, width
         self.observed = [name for name in ("state", "tokens") if name in spec.observation]
         observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
         chunk_width = self.rows * self.dims
@@ -86,6 +86,10 @@ class CompactVLA(VLA):
         observed_BO = torch.cat([observation[name].flatten(1).float() for name in self.observed], -1)
         encoded_BW = self.encoder(torch.cat([observed_BO, self.text()[task_B]], -1))
         return TensorDict({"encoded": encoded_BW, "observed": observed_BO, "task": task_B}, batch_size=[len(task_B)])
+
+    def features(self, context: TensorDict) -> Tensor:
+        """The encoded observation [B, W]."""
+        return context["encoded"]
 
     def velocity(self, context: TensorDict, x_BMD: Tensor, t_B: Tensor) -> Tensor:
         """Velocity [B, H, A] towards the data."""

@@ -12,8 +12,8 @@ learned noise, Flow-CPS (arXiv 2509.05952) for coefficient-preserving sampling.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from tensordict import TensorDictBase
@@ -23,6 +23,8 @@ from structrl.policies.protocol import VLA, Direction
 
 # velocity(x [R, M, D], t [R]) -> v [R, M, D]
 Velocity = Callable[[Tensor, Tensor], Tensor]
+# std(t [R]) -> [R, M, D], of the sampler `learned`
+LearnedStd = Callable[[Tensor], Tensor]
 Variant = Literal["sde", "cps", "learned"]
 
 _U_SIGN = {"noise_to_data": -1.0, "data_to_noise": 1.0}  # u = sign * v
@@ -37,25 +39,71 @@ class FlowOptions:
     """
 
     steps: int = 4
-    """K, denoising steps, at least 1 (at least 2 for `early`)."""
+    """K, denoising steps, at least 1 (at least 2 for `early` and for `cps`)."""
     noise: float = 0.5
-    """Noise level a of the SDE, above 0; the standard deviation of the first step is exactly a."""
+    """Noise level a, above 0. With `sde` the standard deviation of the first step is exactly a; with `cps` it is
+    (1 - 1/K) sin(pi a / 2), and a is at most 1. `learned` does not read it."""
     mode: Literal["one", "joint", "early"] = "early"
     """Which steps are stochastic and scored: `one` (drawn per sample), `joint` (all), `early` (all but the last)."""
+    sampler: Variant = "sde"
+    """How a stochastic step adds its noise: the SDE with the marginals of the ODE (`sde`), coefficient-preserving
+    sampling (`cps`, whose last step has no noise: use it with `early` or `one`), or a standard deviation that a small
+    head of the policy learns (`learned`, around the step of the ODE)."""
+    noise_end: float | None = None
+    """Level to which `noise` moves linearly over `noise_iterations`, then stays; null: it does not move."""
+    noise_iterations: int = 400
+    """Iterations over which `noise` moves to `noise_end` (as in RLinf's recipes); read with `noise_end` only."""
+    learned_range: tuple[float, float] = (0.08, 0.16)
+    """Least and largest standard deviation of `learned` (ReinFlow's bounds as RLinf sets them)."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What the network computes in while it acts and while its likelihood is taken. Weights, chain, mean, standard
+    deviation and likelihood are fp32 either way."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("one", "joint", "early"):
             raise ValueError(f"flow.mode is 'one', 'joint' or 'early', not {self.mode!r}")
-        least = 2 if self.mode == "early" else 1
+        if self.sampler not in get_args(Variant):
+            raise ValueError(f"flow.sampler is {', '.join(map(repr, get_args(Variant)))}, not {self.sampler!r}")
+        if self.precision not in ("fp32", "bf16"):
+            raise ValueError(f"flow.precision is 'fp32' or 'bf16', not {self.precision!r}")
+        if self.sampler == "cps" and self.mode == "joint":
+            raise ValueError("flow.sampler 'cps' has no noise in the last step: use flow.mode 'early' (or 'one')")
+        least = 2 if self.mode == "early" or self.sampler == "cps" else 1
         if self.steps < least:
-            raise ValueError(f"flow.steps must be at least {least} for mode '{self.mode}', not {self.steps}")
-        if not self.noise > 0:
-            raise ValueError(f"flow.noise must be above 0, not {self.noise} (a deterministic policy has no likelihood)")
+            raise ValueError(f"flow.steps must be at least {least} for {self.mode}, {self.sampler}, not {self.steps}")
+        self._check_level("noise", self.noise)
+        if self.noise_end is not None:
+            self._check_level("noise_end", self.noise_end)
+            if self.sampler == "learned":
+                raise ValueError("flow.noise_end has no effect with flow.sampler 'learned'; remove it")
+        if self.noise_iterations < 1:
+            raise ValueError(f"flow.noise_iterations must be at least 1, not {self.noise_iterations}")
+        low, high = self.learned_range
+        if not 0 < low <= high:
+            raise ValueError(f"flow.learned_range must be two values with 0 < low <= high, not {self.learned_range}")
+
+    def _check_level(self, key: str, level: float) -> None:
+        if not level > 0:
+            raise ValueError(f"flow.{key} must be above 0, not {level} (a deterministic policy has no likelihood)")
+        if self.sampler == "cps" and level > 1:
+            raise ValueError(f"flow.{key} must be at most 1 with flow.sampler 'cps', not {level}")
 
     @property
     def scored_steps(self) -> int:
         """S, the number of stochastic steps of a chain."""
         return {"one": 1, "joint": self.steps, "early": self.steps - 1}[self.mode]
+
+    @property
+    def drawable_steps(self) -> int:
+        """Mode `one` draws from the first so many steps: all that have noise."""
+        return self.steps - (self.sampler == "cps")
+
+    def at(self, iteration: int) -> "FlowOptions":
+        """These options with the noise level of an iteration, and no further movement."""
+        if self.noise_end is None:
+            return self
+        level = anneal(self.noise, self.noise_end, iteration, self.noise_iterations)
+        return replace(self, noise=level, noise_end=None)
 
 
 def flow_time(k_B: Tensor, steps: int, direction: Direction, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -128,6 +176,14 @@ def entropy(std_BMD: Tensor) -> Tensor:
     return 0.5 * (2 * math.pi * math.e * std_BMD.square()).log()
 
 
+def gaussian_kl(mean_BMD: Tensor, std_BMD: Tensor, other_mean_BMD: Tensor, other_std_BMD: Tensor) -> Tensor:
+    """Elementwise KL of one Gaussian to another, exact, [B, M, D]; 0 where std is 0 (deterministic in both)."""
+    stochastic = std_BMD > 0
+    std, other = (torch.where(stochastic, x, 1.0) for x in (std_BMD, other_std_BMD))
+    shift = torch.where(stochastic, mean_BMD - other_mean_BMD, 0.0)
+    return (other / std).log() + (std.square() + shift.square()) / (2 * other.square()) - 0.5
+
+
 def learned_std(u: Tensor, low: float, high: float) -> Tensor:
     """Standard deviation between `low` and `high` from a network output of any shape: geometric in tanh(u)."""
     share = (u.tanh() + 1) / 2
@@ -146,6 +202,7 @@ def sample(
     options: FlowOptions,
     direction: Direction,
     scored_MD: Tensor,
+    learned: LearnedStd | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Integrate the SDE from given noise.
 
@@ -153,9 +210,10 @@ def sample(
         velocity: called K times with all B rows.
         noise_BKMD: standard normal [B, K+1, M, D]; row 0 is x_0, row k+1 drives step k.
         index_B: int64, the stochastic step of each sample in mode `one`; not read in the others.
-        options: steps, noise level and mode.
+        options: steps, noise level, mode and sampler.
         direction: of the model.
         scored_MD: bool, entries that take noise and are scored (executed rows x real action dims).
+        learned: the standard deviation of sampler `learned`.
 
     Returns:
         chain [B, K+1, M, D], and log-probability per step [B, K] summed over the scored entries (0 for ODE steps).
@@ -164,32 +222,33 @@ def sample(
     chain, log_probs = [x_BMD], []
     for k in range(options.steps):
         k_B = torch.full_like(index_B, k)
-        v_BMD = velocity(x_BMD, flow_time(k_B, options.steps, direction, x_BMD.dtype))
         stochastic_B = {"one": index_B == k, "joint": k_B >= 0, "early": k_B < options.steps - 1}[options.mode]
-        mean_BMD, std_BMD = transition(
-            x_BMD,
-            v_BMD,
-            k_B,
-            steps=options.steps,
-            direction=direction,
-            noise=options.noise,
-            gate=stochastic_B[:, None, None] & scored_MD,
-        )
+        gate = stochastic_B[:, None, None] & scored_MD
+        mean_BMD, std_BMD = _step(velocity, learned, x_BMD, k_B, options, direction, gate)
         x_BMD = mean_BMD + std_BMD * noise_BKMD[:, k + 1]
         chain.append(x_BMD)
         log_probs.append(log_density(x_BMD, mean_BMD, std_BMD).sum((1, 2)))
     return torch.stack(chain, 1), torch.stack(log_probs, 1)
 
 
-def log_prob(
+class Replay(NamedTuple):
+    """Likelihood of a stored chain, and the Gaussians behind it."""
+
+    log_prob: Tensor  # [B, K], summed over the scored entries; 0 at ODE steps
+    mean: Tensor  # [B, S, M, D]
+    std: Tensor  # [B, S, M, D], 0 at entries that are not scored
+
+
+def replay(
     velocity: Velocity,
     chain_BKMD: Tensor,
     index_B: Tensor,
     options: FlowOptions,
     direction: Direction,
     scored_MD: Tensor,
-) -> Tensor:
-    """Log-probability per step [B, K] of a stored chain [B, K+1, M, D]; arguments as in `sample`.
+    learned: LearnedStd | None = None,
+) -> Replay:
+    """The scored steps of a stored chain [B, K+1, M, D] under this policy; arguments as in `sample`.
 
     Only scored steps are evaluated, in one call of `velocity` with R = B S rows: rows b S ... b S + S - 1 belong to
     sample b (S = `options.scored_steps`). Nothing is drawn again.
@@ -201,13 +260,35 @@ def log_prob(
         k_BS = torch.arange(S, device=chain_BKMD.device).expand(len(chain_BKMD), S)
     row_BS = torch.arange(len(chain_BKMD), device=chain_BKMD.device)[:, None]
     x_RMD, y_RMD = chain_BKMD[row_BS, k_BS].flatten(0, 1), chain_BKMD[row_BS, k_BS + 1].flatten(0, 1)
-    k_R = k_BS.flatten()
-    v_RMD = velocity(x_RMD, flow_time(k_R, options.steps, direction, x_RMD.dtype))
-    mean_RMD, std_RMD = transition(
-        x_RMD, v_RMD, k_R, steps=options.steps, direction=direction, noise=options.noise, gate=scored_MD
-    )
+    mean_RMD, std_RMD = _step(velocity, learned, x_RMD, k_BS.flatten(), options, direction, scored_MD)
     log_prob_BS = log_density(y_RMD, mean_RMD, std_RMD).sum((1, 2)).view_as(k_BS)
-    return log_prob_BS.new_zeros(len(k_BS), options.steps).scatter(1, k_BS, log_prob_BS)
+    log_prob_BK = log_prob_BS.new_zeros(len(k_BS), options.steps).scatter(1, k_BS, log_prob_BS)
+    return Replay(log_prob_BK, *(x.unflatten(0, tuple(k_BS.shape)) for x in (mean_RMD, std_RMD)))
+
+
+def _step(
+    velocity: Velocity,
+    learned: LearnedStd | None,
+    x_BMD: Tensor,
+    k_B: Tensor,
+    options: FlowOptions,
+    direction: Direction,
+    gate: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the next x under the policy's network."""
+    t_B = flow_time(k_B, options.steps, direction, x_BMD.dtype)
+    if (learned is None) == (options.sampler == "learned"):
+        raise ValueError("flow.sampler 'learned' and a learned standard deviation go together")
+    return transition(
+        x_BMD,
+        velocity(x_BMD, t_B),
+        k_B,
+        steps=options.steps,
+        direction=direction,
+        noise=options.noise if learned is None else learned(t_B),
+        gate=gate,
+        variant=options.sampler,
+    )
 
 
 def integrate(velocity: Velocity, x_BMD: Tensor, steps: int, direction: Direction) -> Tensor:

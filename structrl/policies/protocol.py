@@ -90,6 +90,8 @@ class VLA(nn.Module, ABC):
     """
 
     direction: Direction = "noise_to_data"
+    feature_width: int = 0
+    """F, width of `features`; 0: there are none."""
     action_low: Tensor
     action_high: Tensor
     scored: Tensor
@@ -123,14 +125,18 @@ class VLA(nn.Module, ABC):
     def value(self, context: TensorDict, reward_state_BR: Tensor) -> Tensor:
         """Value [B, 1]. Must send no gradient into what `encode` and `velocity` use."""
 
+    def features(self, context: TensorDict) -> Tensor:
+        """What of the context a small head of the actor may read, [B, F]; wanted by `flow.sampler: learned`."""
+        raise NotImplementedError(f"{type(self).__name__} offers no features")
+
     def forward(self, mode: str, *args: Any) -> Any:
-        """`encode`, `velocity` or `value`, by name.
+        """`encode`, `velocity`, `value` or `features`, by name.
 
         Raises:
             ValueError: for any other mode.
         """
-        if mode not in ("encode", "velocity", "value"):
-            raise ValueError(f"mode is 'encode', 'velocity' or 'value', not {mode!r}")
+        if mode not in ("encode", "velocity", "value", "features"):
+            raise ValueError(f"mode is 'encode', 'velocity', 'value' or 'features', not {mode!r}")
         return getattr(self, mode)(*args)
 
     def to_env(self, x_BMD: Tensor) -> Tensor:

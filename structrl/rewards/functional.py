@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from structrl.plan.plan import PlanRows
-from structrl.rewards.options import RewardOptions
+from structrl.rewards.options import ResolvedReward
 
 WINDOW = 50  # steps packed into one integer: bits 1..50 (float64 sums them exactly), and one for "not in this window"
 NEVER = -1  # in `eligible` and `credited_at`: not yet
@@ -34,11 +34,13 @@ class RewardState(NamedTuple):
         credited_at: int64 [E, N], step of the credit, or NEVER.
         interval: float32 [E, N], the T that priced the credit, in the clock's units (steps or chunks); NaN without.
         undone: bool [E, N], credited but not true after the last step (pulses never are).
-        holding: bool [E, N], the condition has held at every step since reset (never so for `newly` subtasks).
+        holding: bool [E, N], the condition has held at every step since reset.
         lapsed: bool [E, N], the condition was false at some step since the subtask became eligible.
         last_credit: int64 [E, 1], step of the latest credit, 0 at the start.
         bunched: int64 [E, 1], credits with T < 0.2 T_d.
         succeeded: bool [E, 1], the episode's success was paid; later steps are ignored.
+        out_of_order: bool [E, N], for the audit: the condition turned true while some prerequisite was incomplete.
+        at_reset: bool [E, N], for the audit: complete (unpaid) from the start.
     """
 
     complete: Tensor
@@ -52,9 +54,11 @@ class RewardState(NamedTuple):
     last_credit: Tensor
     bunched: Tensor
     succeeded: Tensor
+    out_of_order: Tensor
+    at_reset: Tensor
 
 
-def reset(plan: PlanRows, holds_EN: Tensor, options: RewardOptions) -> RewardState:
+def reset(plan: PlanRows, holds_EN: Tensor, options: ResolvedReward) -> RewardState:
     """The state at t = 0, after the fixpoint of what holds at reset. Nothing is paid there.
 
     Args:
@@ -71,15 +75,17 @@ def reset(plan: PlanRows, holds_EN: Tensor, options: RewardOptions) -> RewardSta
         credited_at=never,
         interval=torch.full_like(plan.valid, torch.nan, dtype=torch.float32),
         undone=no,
-        holding=plan.valid & ~plan.newly,
+        holding=plan.valid,
         lapsed=no,
         last_credit=zero,
         bunched=zero,
         succeeded=zero.bool(),
+        out_of_order=no,
+        at_reset=no,
     )
     # As every condition that holds has held since reset, what completes here completes unpaid.
     state, _ = _advance_window(plan, start, holds_EN[:, None], one, -one, options, chunk=1)
-    return state
+    return state._replace(at_reset=state.complete)
 
 
 def advance(
@@ -89,8 +95,9 @@ def advance(
     steps_E1: Tensor,
     success_E1: Tensor,
     t_E1: Tensor,
-    options: RewardOptions,
+    options: ResolvedReward,
     chunk: int,
+    ends_E1: Tensor | None = None,
 ) -> tuple[RewardState, Tensor, Tensor]:
     """Follow each episode over up to L environment steps.
 
@@ -103,18 +110,22 @@ def advance(
         t_E1: int64 [E, 1], steps of the episode before this call.
         options: resolved options.
         chunk: H, environment steps per action chunk; only `clock: chunk` reads it.
+        ends_E1: bool [E, 1], the episode ends here without success; only `pace: potential` reads it.
 
     Returns:
         the new state; what each subtask was paid, float64 [E, N]; the terminal pay, float64 [E, 1].
     """
     steps_E1 = torch.where(state.succeeded, 0, steps_E1)
     success_E1 = success_E1 & (steps_E1 > 0)
-    pay_EN = torch.zeros_like(plan.durations)
+    pay_EN, credited_EN = torch.zeros_like(plan.durations), state.credited_at >= 0
     for first in range(0, holds_ELN.shape[1], WINDOW):
         window = holds_ELN[:, first : first + WINDOW]
         executed = (steps_E1 - first).clamp(0, window.shape[1])
         state, paid_EN = _advance_window(plan, state, window, executed, t_E1 + first, options, chunk)
         pay_EN = pay_EN + paid_EN
+    if options.pace == "potential":
+        over_E1 = success_E1 if ends_E1 is None else success_E1 | ends_E1
+        pay_EN = shaping(plan, credited_EN, state.credited_at >= 0, over_E1, options) * (steps_E1 > 0)
     state = state._replace(succeeded=state.succeeded | success_E1)
     return state, pay_EN, options.terminal * success_E1.double()
 
@@ -125,7 +136,7 @@ def _advance_window(
     holds_ELN: Tensor,
     steps_E1: Tensor,
     t_E1: Tensor,
-    options: RewardOptions,
+    options: ResolvedReward,
     chunk: int,
 ) -> tuple[RewardState, Tensor]:
     """`advance` over at most WINDOW steps, without success."""
@@ -138,7 +149,7 @@ def _advance_window(
 
     # Rule 1: what has held since reset completes unpaid.
     new_EN = (done_EN > -never) & ~state.complete
-    unpaid_EN = new_EN & state.holding & (_from_first(false_EN | never) < done_EN)
+    unpaid_EN = new_EN & state.holding & ~plan.newly & (_from_first(false_EN | never) < done_EN)
     credit_EN = new_EN & ~unpaid_EN
     credited_at_EN = torch.where(credit_EN, t_E1 + _step(done_EN), state.credited_at)
 
@@ -149,6 +160,11 @@ def _advance_window(
         interval_EN = torch.where(credit_EN, elapsed_EN.float(), interval_EN)
         close_EN = credit_EN & (elapsed_EN < 0.2 * plan.durations / _unit(options, chunk))
         bunched_E1 = bunched_E1 + close_EN.sum(-1, keepdim=True)
+
+    # Audit: true, but not since reset, before the latest completion of its prerequisites.
+    prior_EN = (plan.prerequisites * done_EN.float()[:, None]).amin(-1).clamp(max=-1).long()
+    since_reset_EN = torch.where(state.holding, ~_from_first(false_EN | never), 0)
+    early_EN = true_EN & ~prior_EN & ~since_reset_EN > 0
 
     ends_true_EN = (true_EN >> steps_E1) & 1 > 0
     undone_EN = (credited_at_EN >= 0) & ~ends_true_EN & ~plan.pulse
@@ -165,6 +181,8 @@ def _advance_window(
         last_credit=credited_at_EN.amax(-1, keepdim=True).clamp(min=0),
         bunched=bunched_E1,
         succeeded=state.succeeded,
+        out_of_order=state.out_of_order | early_EN,
+        at_reset=state.at_reset,
     )
     return after, pay_EN
 
@@ -204,7 +222,7 @@ def _fixpoint(
         done_EN = now_EN
 
 
-def elapsed(plan: PlanRows, credited_at_EN: Tensor, options: RewardOptions, chunk: int) -> Tensor:
+def elapsed(plan: PlanRows, credited_at_EN: Tensor, options: ResolvedReward, chunk: int) -> Tensor:
     """Rules 3 and 6: T of each credit, in the clock's units, float32 [E, N]; meaningless without a credit.
 
     Time runs from the latest credit before the step (with `clock: chunk`, before the chunk) of the credit, of any
@@ -218,21 +236,65 @@ def elapsed(plan: PlanRows, credited_at_EN: Tensor, options: RewardOptions, chun
     return at_EN - (at_EN[:, None, :] * counts_ENN).amax(-1)
 
 
-def price(plan: PlanRows, elapsed_EN: Tensor, options: RewardOptions, chunk: int) -> Tensor:
+def price(plan: PlanRows, elapsed_EN: Tensor, options: ResolvedReward, chunk: int) -> Tensor:
     """Rule 4: pay of a credit after T = `elapsed_EN`, float64 [E, N]."""
-    if options.pace == "fixed":
-        return plan.worth * (options.beta / 2)
+    beta_EN = _beta(plan, options)
+    if options.pace != "dynamic":
+        return beta_EN / 2
     duration_EN = (plan.durations / _unit(options, chunk)).clamp(min=1.0)
-    return plan.worth * options.beta / (1.0 + elapsed_EN.double() / duration_EN)
+    return beta_EN / (1.0 + elapsed_EN.double() / duration_EN)
+
+
+def shaping(plan: PlanRows, before_EN: Tensor, after_EN: Tensor, ends_E1: Tensor, options: ResolvedReward) -> Tensor:
+    """Potential-based shaping of one chunk: gamma Phi(after) - Phi(before), by subtask, float64 [E, N].
+
+    Phi is beta / 2 times the worth of what is credited, and 0 once the episode is over, so that the discounted sum over
+    an episode is 0 whatever happened in it: the best policy stays that of the terminal bonus (Ng, Harada and Russell,
+    ICML 1999).
+
+    Args:
+        plan: the plan of each environment.
+        before_EN: bool, credited before the chunk.
+        after_EN: bool, credited after it.
+        ends_E1: bool, the episode ends with it.
+        options: beta, budget and gamma, the discount per chunk.
+    """
+    assert options.gamma is not None
+    after_EN = after_EN & ~ends_E1
+    return _beta(plan, options) / 2 * (options.gamma * after_EN.double() - before_EN.double())
+
+
+def _beta(plan: PlanRows, options: ResolvedReward) -> Tensor:
+    """Upper bound of each subtask's pay, float64 [E, N]: worth times beta, kept within the budget."""
+    beta_EN = plan.worth * options.beta
+    if options.budget is None or options.beta == 0:
+        return beta_EN
+    return beta_EN * (options.budget / beta_EN.sum(-1, keepdim=True)).clamp(max=1.0)
+
+
+# What `reward_state` consists of, in its order: blocks of N columns, then single columns; True where it tells the time.
+BLOCKS = {"valid": False, "complete": False, "eligible": False, "unpaid": False, "payable": False, "pace": True}
+COUNTERS = {"time": True, "since_credit": True, "credited": False, "bunched": False}
 
 
 def reward_state_dim(num_subtasks: int) -> int:
     """R, width of `reward_state` for N padded subtasks."""
-    return 6 * num_subtasks + 4
+    return len(BLOCKS) * num_subtasks + len(COUNTERS)
+
+
+def without_time(reward_state_ER: Tensor) -> Tensor:
+    """A copy of `reward_state` with 0 in every column from which t could be read.
+
+    Besides t / horizon these are the steps since the last credit and the running T, which equal t until something is
+    credited: a critic without them knows what is done and what is open, but no pace.
+    """
+    num_subtasks = (reward_state_ER.shape[-1] - len(COUNTERS)) // len(BLOCKS)
+    tells = [told for told in BLOCKS.values() for _ in range(num_subtasks)] + list(COUNTERS.values())
+    return reward_state_ER.masked_fill(torch.tensor(tells, device=reward_state_ER.device), 0.0)
 
 
 def reward_state(
-    plan: PlanRows, state: RewardState, t_E1: Tensor, horizon_E1: Tensor, options: RewardOptions, chunk: int
+    plan: PlanRows, state: RewardState, t_E1: Tensor, horizon_E1: Tensor, options: ResolvedReward, chunk: int
 ) -> Tensor:
     """What a critic may see of the reward before the next chunk, float32 [E, 6 N + 4].
 
@@ -242,7 +304,7 @@ def reward_state(
     credit / horizon, share of subtasks credited, bunched credits / number of subtasks. Padding is 0.
     """
     eligible_EN = (state.eligible >= 0) & ~state.complete
-    payable_EN = plan.valid & ~state.complete & ~state.holding & (~plan.newly | state.lapsed)
+    payable_EN = plan.valid & ~state.complete & torch.where(plan.newly, state.lapsed, ~state.holding)
     past = _tick(state.last_credit, options, chunk)
     if options.since == "eligible":
         past = _tick(state.credited_at.clamp(min=0), options, chunk).float()
@@ -250,25 +312,27 @@ def reward_state(
     elapsed_EN = _tick(t_E1, options, chunk) - past
     pace_EN = torch.log1p(elapsed_EN / (plan.durations / _unit(options, chunk)).clamp(min=1.0)).nan_to_num(nan=0.0)
     size_E1 = plan.valid.sum(-1, keepdim=True)
-    counters = torch.cat(
-        [
-            t_E1 / horizon_E1,
-            (t_E1 - state.last_credit) / horizon_E1,
-            (state.credited_at >= 0).sum(-1, keepdim=True) / size_E1,
-            state.bunched / size_E1,
-        ],
-        -1,
-    )
-    blocks = [plan.valid, state.complete, eligible_EN, state.unpaid, payable_EN, pace_EN, counters]
-    return torch.cat([block.float() for block in blocks], -1)
+    columns = {
+        "valid": plan.valid,
+        "complete": state.complete,
+        "eligible": eligible_EN,
+        "unpaid": state.unpaid,
+        "payable": payable_EN,
+        "pace": pace_EN,
+        "time": t_E1 / horizon_E1,
+        "since_credit": (t_E1 - state.last_credit) / horizon_E1,
+        "credited": (state.credited_at >= 0).sum(-1, keepdim=True) / size_E1,
+        "bunched": state.bunched / size_E1,
+    }
+    return torch.cat([columns[name].float() for name in (*BLOCKS, *COUNTERS)], -1)
 
 
-def _unit(options: RewardOptions, chunk: int) -> int:
+def _unit(options: ResolvedReward, chunk: int) -> int:
     """Environment steps per tick of the clock."""
     return chunk if options.clock == "chunk" else 1
 
 
-def _tick(t: Tensor, options: RewardOptions, chunk: int) -> Tensor:
+def _tick(t: Tensor, options: ResolvedReward, chunk: int) -> Tensor:
     """Reading of the clock at step t: t itself, or the number of its chunk, ceil(t / H)."""
     unit = _unit(options, chunk)
     return t if unit == 1 else (t + unit - 1) // unit

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from structrl.plan.plan import Plan
-from structrl.rewards.options import RewardOptions
+from structrl.rewards.options import ResolvedReward
 
 LIBERO_IDLE_STEPS = 15
 MISSING = {"robocasa": 100.0, "libero": 50.0}
@@ -54,7 +54,7 @@ def stages_of(plan: Plan) -> list[list[int]]:
 
 
 def score_released(
-    plan: Plan, holds: list[list[bool]], holds_at_reset: list[bool], benchmark: str, options: RewardOptions
+    plan: Plan, holds: list[list[bool]], holds_at_reset: list[bool], benchmark: str, options: ResolvedReward
 ) -> Released:
     """Credits and pay of one episode.
 
@@ -70,6 +70,8 @@ def score_released(
     """
     if options.gate == "held" or options.since != "credit" or options.clock != "step":
         raise ValueError("the released reward has gate latched or none, since credit and clock step only")
+    if options.pace == "potential" or options.budget is not None:
+        raise ValueError("the released reward has pace dynamic or fixed; its budget is beta = 4 B / (3 N)")
     out, stages = Released(), stages_of(plan)
     libero = benchmark == "libero"
     if libero:

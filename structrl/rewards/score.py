@@ -13,7 +13,7 @@ from torch import Tensor
 from structrl.lang.spec import TaskSpec
 from structrl.plan.plan import Plan, PlanRows, compile_plan
 from structrl.rewards import functional
-from structrl.rewards.options import Clock, Gate, Pace, Preset, RewardOptions, Since
+from structrl.rewards.options import Clock, Gate, Pace, Preset, ResolvedReward, RewardOptions, Since
 from structrl.rewards.release import score_released
 
 
@@ -33,6 +33,8 @@ class EpisodeScore:
         interval: float32 [N], the T that priced the credit, in steps (chunks with `clock: chunk`); NaN without.
         undone: bool [N], credited but no longer true at the end.
         bunched: number of credits with T < 0.2 T_d.
+        out_of_order: bool [N], the condition turned true while some prerequisite was incomplete.
+        at_reset: bool [N], complete (unpaid) from the start.
     """
 
     rewards: Tensor
@@ -46,6 +48,8 @@ class EpisodeScore:
     interval: Tensor
     undone: Tensor
     bunched: int
+    out_of_order: Tensor
+    at_reset: Tensor
 
 
 def score_episode(
@@ -55,15 +59,17 @@ def score_episode(
     *,
     holds_at_reset: Any = None,
     chunk: int = 1,
-    beta: float = 0.6,
-    terminal: float = 2.0,
-    gate: Gate = "latched",
-    pace: Pace = "dynamic",
-    since: Since = "credit",
-    clock: Clock = "step",
+    beta: float | None = None,
+    terminal: float | None = None,
+    gate: Gate | None = None,
+    pace: Pace | None = None,
+    since: Since | None = None,
+    clock: Clock | None = None,
+    gamma: float | None = None,
+    budget: float | None = None,
     preset: str | None = None,
 ) -> EpisodeScore:
-    """Score one episode, see `RewardOptions` for the options.
+    """Score one episode, see `RewardOptions` for the options and their defaults.
 
     `preset="release_robocasa"` and `"release_libero"` score a flat chain of groups as the paper's public release does,
     with its stand-ins for missing durations; see `structrl.rewards.release`.
@@ -81,7 +87,7 @@ def score_episode(
     """
     released = preset.removeprefix("release_") if preset in ("release_robocasa", "release_libero") else None
     options = RewardOptions(
-        beta, terminal, gate, pace, since, clock, None if released else cast(Preset, preset)
+        beta, terminal, gate, pace, since, clock, gamma, budget, None if released else cast(Preset, preset)
     ).resolved()
     plan = plan if isinstance(plan, Plan) else compile_plan(plan)
     if not released:
@@ -98,16 +104,33 @@ def score_episode(
     credits_TN = torch.zeros_like(holds_TN)
     credits_TN[at_N[credited] - 1, credited.nonzero()[:, 0]] = True
     rewards = torch.zeros(-(-len(success_T) // chunk), dtype=torch.float64)
-    rewards.index_add_(0, (at_N[credited] - 1) // chunk, pay_N[credited])
+    if options.pace == "potential":
+        shaped_CN = _shaped(plan, at_N, steps, options, chunk)
+        pay_N, rewards[: len(shaped_CN)] = shaped_CN.sum(0), shaped_CN.sum(1)
+    else:
+        rewards.index_add_(0, (at_N[credited] - 1) // chunk, pay_N[credited])
     bonus = options.terminal if len(hits) else 0.0
     rewards[(steps - 1) // chunk] += bonus
     return EpisodeScore(rewards=rewards.float(), credits=credits_TN, pay=pay_N.float(), terminal=bonus, **result)
 
 
-def _score(plan: Plan, holds_TN: Tensor, reset_N: Tensor, options: RewardOptions, chunk: int) -> dict[str, Any]:
-    """The episode as a batch of one, in one call."""
+def _rows(plan: Plan) -> PlanRows:
+    """The plan as a batch of one."""
     own = (plan.prerequisites, plan.durations, plan.worth, plan.newly, plan.pulse, torch.ones_like(plan.newly))
-    rows = PlanRows(*(x[None] for x in own))
+    return PlanRows(*(x[None] for x in own))
+
+
+def _shaped(plan: Plan, at_N: Tensor, steps: int, options: ResolvedReward, chunk: int) -> Tensor:
+    """Potential-based pay of each chunk of an episode of `steps` steps, [C, N]."""
+    chunks = -(-steps // chunk)
+    reached_CN = (at_N > 0) & (at_N <= chunk * torch.arange(chunks + 1)[:, None])
+    last_C1 = (torch.arange(chunks) == chunks - 1)[:, None]
+    return functional.shaping(_rows(plan), reached_CN[:-1], reached_CN[1:], last_C1, options)
+
+
+def _score(plan: Plan, holds_TN: Tensor, reset_N: Tensor, options: ResolvedReward, chunk: int) -> dict[str, Any]:
+    """The episode as a batch of one, in one call."""
+    rows = _rows(plan)
     state, pay_EN, _ = functional.advance(
         rows,
         functional.reset(rows, reset_N[None], options),
@@ -118,12 +141,12 @@ def _score(plan: Plan, holds_TN: Tensor, reset_N: Tensor, options: RewardOptions
         options,
         chunk,
     )
-    names = ("unpaid", "complete", "credited_at", "eligible", "interval", "undone")
+    names = ("unpaid", "complete", "credited_at", "eligible", "interval", "undone", "out_of_order", "at_reset")
     return {"pay": pay_EN[0], "bunched": int(state.bunched), **{name: getattr(state, name)[0] for name in names}}
 
 
 def _score_released(
-    plan: Plan, holds_TN: Tensor, reset_N: Tensor, benchmark: str, options: RewardOptions
+    plan: Plan, holds_TN: Tensor, reset_N: Tensor, benchmark: str, options: ResolvedReward
 ) -> dict[str, Any]:
     """The same fields, as the paper's release computes them."""
     got = score_released(plan, holds_TN.tolist(), reset_N.tolist(), benchmark, options)
@@ -139,10 +162,17 @@ def _score_released(
         "eligible": torch.tensor([got.opened.get(i, functional.NEVER) for i in subtasks]),
         "interval": torch.tensor([float(got.elapsed.get(i, torch.nan)) for i in subtasks]),
         "undone": (at_N > 0) & ~holds_TN[-1] & ~plan.pulse,
+        **_audited(plan, holds_TN, reset_N),
     }
 
 
-def require_durations(options: RewardOptions, path: str, names: tuple[str, ...], durations: Tensor) -> None:
+def _audited(plan: Plan, holds_TN: Tensor, reset_N: Tensor) -> dict[str, Tensor]:
+    """What was out of order, or complete at reset, is no matter of pay: as our own reward sees it."""
+    score = _score(plan, holds_TN, reset_N, RewardOptions(pace="fixed").resolved(), 1)
+    return {name: score[name] for name in ("out_of_order", "at_reset")}
+
+
+def require_durations(options: ResolvedReward, path: str, names: tuple[str, ...], durations: Tensor) -> None:
     """Check that pay can be computed.
 
     Raises:

@@ -70,6 +70,7 @@ class StructuredReward(Transform):
             next_tensordict.get(keys.TIME) - steps_E1,
             self.options,
             self.chunk,
+            next_tensordict.get(keys.TERMINATED) | next_tensordict.get(keys.TRUNCATED),
         )
         subtask_E1 = pay_EN.sum(-1, keepdim=True)
         next_tensordict.set(keys.REWARD, (subtask_E1 + terminal_E1).float())

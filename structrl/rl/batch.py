@@ -11,7 +11,7 @@ from torch import Tensor
 from structrl import keys
 from structrl.rl.advantages import chunk_gamma, gae
 from structrl.rl.losses import episode_weights
-from structrl.rl.options import PPOOptions
+from structrl.rl.options import PPOOptions, UpdateOptions
 from structrl.rl.rollout import CHUNK, EPISODE, Episodes
 from structrl.seeding import Stream, generator
 
@@ -54,11 +54,11 @@ def add_advantages(episodes: Episodes, options: PPOOptions, final_value_P: Tenso
     chunks[ADVANTAGE], chunks[VALUE_TARGET] = advantage[row, column], target[row, column]
 
 
-def add_weights(episodes: Episodes, options: PPOOptions, horizon_T: Tensor, chunk: int) -> None:
+def add_weights(episodes: Episodes, options: UpdateOptions, horizon_T: Tensor, chunk: int) -> None:
     """Write WEIGHT into the chunks: 1, or weights of mean about 1 that make long episodes count as much as short ones.
 
     Args:
-        episodes: of this rank.
+        episodes: of this rank; some may have no chunks (left).
         options: `average`.
         horizon_T: int64 [tasks].
         chunk: H, environment steps per chunk.
@@ -69,7 +69,7 @@ def add_weights(episodes: Episodes, options: PPOOptions, horizon_T: Tensor, chun
         return
     horizon_P = horizon_T[episodes.table[keys.TASK]]
     weight = episode_weights(episodes.table["length"].float(), horizon_P.float(), chunk)[row]
-    episodes.chunks[WEIGHT] = weight * (len(row) / len(episodes))
+    episodes.chunks[WEIGHT] = weight * (len(row) / max(len(row.unique()), 1))
 
 
 def minibatches(numbers_n: Tensor, total: int, count: int, seed: int, iteration: int, epoch: int) -> list[Tensor]:
@@ -91,24 +91,27 @@ def minibatches(numbers_n: Tensor, total: int, count: int, seed: int, iteration:
     return [torch.from_numpy(np.flatnonzero(part == m)) for m in range(count)]
 
 
-def number_chunks(counts_GP: Tensor, rank: int) -> tuple[Tensor, int]:
+def number_chunks(counts_GP: Tensor, rank: int, group: int = 1) -> tuple[Tensor, int]:
     """Numbers of rank `rank`'s chunks among all chunks, and how many there are in all.
 
     Args:
-        counts_GP: int64 [ranks, P], chunks per episode; episode p of rank g is episode p * ranks + g of the iteration.
+        counts_GP: int64 [ranks, P], chunks per episode, 0 for those that take no part; group p of rank g (`group`
+            episodes that follow each other) is group p * ranks + g of the iteration.
         rank: this rank.
+        group: episodes that are dealt to a rank together; divides P where there are several ranks.
     """
-    ordered = counts_GP.T.flatten()  # by global episode number
-    first = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)[:-1]]).view(counts_GP.T.shape)[:, rank]
+    grouped = counts_GP.unflatten(1, (-1, group)).transpose(0, 1) if len(counts_GP) > 1 else counts_GP.T[..., None]
+    ordered = grouped.flatten()  # by global episode number
+    first = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)[:-1]]).view(grouped.shape)[:, rank].flatten()
     mine = counts_GP[rank]
-    inside = torch.cat([torch.arange(int(c)) for c in mine])
+    inside = torch.cat([torch.arange(int(c)) for c in mine])  # numbers within the episode
     return torch.repeat_interleave(first, mine) + inside, int(ordered.sum())
 
 
 def select_inputs(chunks: TensorDict) -> TensorDict:
     """What the update reads of the chunks; copied to the device minibatch by minibatch."""
     wanted = (
-        keys.OBSERVATION, keys.TASK, keys.REWARD_STATE, keys.CHAIN, keys.INDEX, keys.LOG_PROB, keys.VALUE,
-        ADVANTAGE, VALUE_TARGET, WEIGHT,
+        keys.OBSERVATION, keys.TASK, keys.REWARD_STATE, keys.CHAIN, keys.INDEX, keys.LOG_PROB,
+        keys.STEP_LOG_PROB, keys.VALUE, ADVANTAGE, VALUE_TARGET, WEIGHT,
     )  # fmt: skip
     return chunks.select(*wanted, strict=False)

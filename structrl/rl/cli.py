@@ -1,7 +1,9 @@
 """`structrl fit` and `structrl validate`: LightningCLI on a YAML config, in a run folder that is never overwritten."""
 
+import inspect
 import logging
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -31,6 +33,7 @@ from structrl.rl.run_folder import (
     checkpoint_callback,
     differences,
     newest_checkpoint,
+    read_checkpoint,
     write_code_state,
 )
 
@@ -39,6 +42,7 @@ DESCRIPTION = """Every key of the config can be overridden on the command line.
 structrl fit --config X.yaml [--KEY VALUE ...]           start a run in its trainer.default_root_dir
 structrl fit --config X.yaml --resume [--KEY VALUE ...]  continue that run
 structrl fit --resume RUN [--KEY VALUE ...]              continue the run in folder RUN with the config it saved
+structrl fit --resume RUN --ckpt_path FILE               ... from another checkpoint than its newest
 structrl validate --config X.yaml [--ckpt_path FILE]     evaluation episodes of a checkpoint (default: RUN's last)
 """
 TRAINER_DEFAULTS = {
@@ -60,8 +64,9 @@ QUIET = (  # warnings of Lightning that our way of using it makes pointless
 class _StructrlCLI(LightningCLI):
     """LightningCLI with our defaults and run folder, without subcommands."""
 
-    def __init__(self, argv: list[str], signals: Preemption):
-        self.signals = signals
+    def __init__(self, argv: list[str], signals: Preemption, resume: bool = False):
+        self.signals, self.resume = signals, resume
+        self.checkpoint: str | Path | None = None  # to resume from
         super().__init__(
             run=False,
             args=argv,
@@ -82,7 +87,9 @@ class _StructrlCLI(LightningCLI):
             default=1,
             help="torch.set_num_threads: small layers on few cores are many times slower with more than 1",
         )
-        parser.add_argument("--ckpt_path", type=str | None, default=None, help="checkpoint of `structrl validate`")
+        parser.add_argument(
+            "--ckpt_path", type=str | None, default=None, help="checkpoint to validate, or to resume from"
+        )
 
     def before_instantiate_classes(self) -> None:
         torch.set_num_threads(self.config.threads)
@@ -98,23 +105,45 @@ class _StructrlCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         config = self.config_init.trainer
+        self._check_reserved(config)
+        purge: dict[str, Any] = {}
+        if self.resume:
+            self.checkpoint = self.config.ckpt_path or newest_checkpoint(self.folder)
+        if self.checkpoint is not None:
+            # what a killed run wrote after its last checkpoint will be written again
+            purge = {"purge_step": _points_written(read_checkpoint(Path(self.checkpoint))) + 1}
         given = config.callbacks or []
         given = given if isinstance(given, list) else [given]
         callbacks: list[Callback] = [*given, self.signals, LogsFirst()]
-        callbacks.append(RanksAgree(self.parser.dump(self.config, skip_unset=False, format="yaml")))
+        callbacks.append(RanksAgree(_dump(self)))
         if config.enable_checkpointing is not False and not any(isinstance(c, ModelCheckpoint) for c in callbacks):
             callbacks.append(checkpoint_callback(self.folder))
         if config.enable_progress_bar is not False and getattr(self.model, "iterations_are_epochs", False):
             callbacks.append(IterationBar())
         logger = config.logger
         if logger is None or logger is True:
-            logger = TensorBoardLogger(self.folder, name="", version=TENSORBOARD, default_hp_metric=False)
+            logger = TensorBoardLogger(self.folder, name="", version=TENSORBOARD, default_hp_metric=False, **purge)
         if SLURMEnvironment.detect() and not config.plugins:  # its requeueing saves in the middle of an iteration
             kwargs["plugins"] = [SLURMEnvironment(auto_requeue=False)]
         trainer = super().instantiate_trainer(callbacks=callbacks, logger=logger, **kwargs)
         if not isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):  # they write in their own way
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         return trainer
+
+    def _check_reserved(self, config: Any) -> None:
+        """Keys of the trainer that would do nothing here, or break the run, are mistakes."""
+        defaults = {name: parameter.default for name, parameter in inspect.signature(pl.Trainer).parameters.items()}
+        for key, instead in getattr(self.model, "reserved_trainer_keys", {}).items():
+            if config[key] not in (TRAINER_DEFAULTS.get(key, defaults[key]), defaults[key]):
+                raise UsageError(
+                    f"trainer.{key} has no effect with {type(self.model).__name__}: {instead}; remove trainer.{key}"
+                )
+
+
+def _points_written(checkpoint: dict[str, Any]) -> int:
+    """The last x of a checkpoint's curves: environment steps in RL, optimiser steps in the warm start."""
+    own = checkpoint.get("structrl")
+    return own["env_steps"] if own else checkpoint["global_step"] - 1
 
 
 def fit(argv: list[str]) -> int:
@@ -133,18 +162,29 @@ def _fit(argv: list[str], signals: Preemption) -> None:
         if not (folder / CONFIG).is_file():
             raise UsageError(f"--resume {folder}: there is no {CONFIG} in this folder")
         argv = ["--config", str(folder / CONFIG), *argv, f"--trainer.default_root_dir={folder}"]
-    cli = _parse(argv, signals)
-    checkpoint = newest_checkpoint(cli.folder)
-    if checkpoint is not None and not resume:
+    cli = _parse(argv, signals, resume)
+    if not resume and cli.config.ckpt_path is not None:
+        raise UsageError("--ckpt_path goes with --resume; the weights to start from are model.warm_start")
+    if not resume and newest_checkpoint(cli.folder) is not None:
         raise UsageError(
             f"{cli.folder / CHECKPOINTS} already holds checkpoints; continue the run with --resume, or choose another "
             "folder with --trainer.default_root_dir"
         )
-    if resume and checkpoint is None:
+    if resume and cli.checkpoint is None:
         print(f"structrl fit: no checkpoint in {cli.folder} yet: starting from the beginning", file=sys.stderr)
-    if cli.trainer.is_global_zero:
-        _write_run_folder(cli, resume)
-    cli.trainer.ckpt_path = checkpoint  # an argument of `fit` would be unknown when the model is built
+    done = 0 if cli.checkpoint is None else read_checkpoint(Path(cli.checkpoint))["epoch"] + 1
+    if cli.trainer.max_epochs is not None and 0 <= cli.trainer.max_epochs <= done:
+        unit = "iterations" if hasattr(cli.model, "env_steps") else "epochs"
+        print(
+            f"structrl fit: {cli.folder} is finished: {done} of {cli.trainer.max_epochs} {unit}; raise "
+            "--trainer.max_epochs to train on",
+            file=sys.stderr,
+        )
+        return
+    note = _config_changes(cli) if resume and cli.trainer.is_global_zero else ""
+    signals.on_start = lambda: _write_run_folder(cli, note)
+    fresh = not cli.folder.exists()
+    cli.trainer.ckpt_path = cli.checkpoint  # an argument of `fit` would be unknown when the model is built
 
     def goodbye() -> None:
         if cli.trainer.is_global_zero:
@@ -158,12 +198,15 @@ def _fit(argv: list[str], signals: Preemption) -> None:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
     except Preempted:
         pass
+    except Exception:
+        if signals.received is not None:
+            return  # another rank has left, and an operation that waited for it failed
+        if fresh and not (cli.folder / CONFIG).exists() and cli.trainer.is_global_zero:  # it did not get to start
+            shutil.rmtree(cli.folder, ignore_errors=True)  # the loggers' files
+        raise
     except SystemExit:  # how Lightning ends after Ctrl-C, without a word
         print(f"structrl fit: interrupted; continue with: structrl fit --resume {cli.folder}", file=sys.stderr)
         raise
-    except Exception:
-        if signals.received is None:
-            raise  # otherwise another rank has left, and an operation that waited for it failed
     finally:
         signals.leave()
 
@@ -188,14 +231,14 @@ def _validate(argv: list[str], signals: Preemption) -> None:
         print(f"{name:<60} {value:.6g}")
 
 
-def _parse(argv: list[str], signals: Preemption) -> _StructrlCLI:
+def _parse(argv: list[str], signals: Preemption, resume: bool = False) -> _StructrlCLI:
     """The instantiated config.
 
     Raises:
         UsageError: unknown keys, wrong types, values out of range, files that are not there.
     """
     try:
-        cli = _StructrlCLI(spell_nulls(argv), signals)
+        cli = _StructrlCLI(spell_nulls(argv), signals, resume)
     except UsageError:
         raise
     except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError) as error:
@@ -220,18 +263,31 @@ def _take_resume(argv: list[str]) -> tuple[list[str], bool, Path | None]:
     return argv[:at] + argv[at + 1 :], True, None
 
 
-def _write_run_folder(cli: _StructrlCLI, resume: bool) -> None:
-    """Save config and code state; say what a resumed run changes."""
-    cli.folder.mkdir(parents=True, exist_ok=True)
-    path, new = cli.folder / CONFIG, cli.parser.dump(cli.config, skip_unset=False, format="yaml")
-    note = ""
-    if resume and path.is_file():
-        changed = list(differences(yaml.safe_load(path.read_text()), yaml.safe_load(new)))
-        note = "\n".join(["config changed on resume:", *(f"  {line}" for line in changed)] if changed else [])
-        if note:
-            print(f"structrl fit: {note}", file=sys.stderr)
-    path.write_text(new)
-    write_code_state(cli.folder, note)
+def _dump(cli: _StructrlCLI) -> str:
+    """The resolved config, without what belongs to this start alone."""
+    config = cli.config.clone()
+    config.ckpt_path = None
+    return cli.parser.dump(config, skip_unset=False, format="yaml")
+
+
+def _config_changes(cli: _StructrlCLI) -> str:
+    """Say what a resumed run changes."""
+    path = cli.folder / CONFIG
+    if not path.is_file():
+        return ""
+    changed = list(differences(yaml.safe_load(path.read_text()), yaml.safe_load(_dump(cli))))
+    note = "\n".join(["config changed on resume:", *(f"  {line}" for line in changed)] if changed else [])
+    if note:
+        print(f"structrl fit: {note}", file=sys.stderr)
+    return note
+
+
+def _write_run_folder(cli: _StructrlCLI, note: str) -> None:
+    """Save config and code state. It happens once model and data are there."""
+    if cli.trainer.is_global_zero:
+        cli.folder.mkdir(parents=True, exist_ok=True)
+        (cli.folder / CONFIG).write_text(_dump(cli))
+        write_code_state(cli.folder, note)
 
 
 def _guarded(command: str, run: Any, argv: list[str]) -> int:

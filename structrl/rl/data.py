@@ -1,4 +1,4 @@
-"""The data of PPO: an epoch is an iteration is one batch, collected with the weights of the moment."""
+"""The data of PPO and GRPO: an epoch is an iteration is one batch, collected with the weights of the moment."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from torchrl.envs import EnvBase
 from structrl.envs import EnvConfig, make_env
 from structrl.plan import StackedPlans, stack_plans
 from structrl.rl.actors import deterministic, sampling
+from structrl.rl.groups import GroupStarts
 from structrl.rl.rollout import Episodes, Progress, run_episodes
 from structrl.seeding import Stream
 from structrl.sims.base import Start
@@ -21,7 +22,8 @@ class RolloutData(pl.LightningDataModule):
 
     Args:
         env: task files, number of environments, chunk, simulator arguments, reward.
-        episodes_per_iteration: whole episodes of an iteration, over all ranks, tasks in turn.
+        episodes_per_iteration: whole episodes of an iteration, over all ranks, tasks in turn (with GRPO: of a round, in
+            groups).
         evaluate_episodes: episodes of a validation (ODE policy, the same starts and noise every time); how often is
             `trainer.check_val_every_n_epoch`. 0: none.
         seed: of starts, noise and minibatches; default: the config's `seed_everything`.
@@ -62,10 +64,12 @@ class RolloutData(pl.LightningDataModule):
         if not hasattr(self, "environment"):
             self.environment = self.make_environment()
         ranks = self.trainer.world_size  # type: ignore[union-attr]
-        if self.episodes_per_iteration % ranks or self.evaluate_episodes % ranks:
+        group = self._group_size
+        if self.episodes_per_iteration % (ranks * group) or self.evaluate_episodes % ranks:
+            groups = f" in groups of {group}" if group > 1 else ""
             raise ValueError(
-                f"{self.episodes_per_iteration} episodes per iteration and {self.evaluate_episodes} of an evaluation "
-                f"do not spread evenly over {ranks} ranks"
+                f"data.episodes_per_iteration {self.episodes_per_iteration}{groups} and data.evaluate_episodes "
+                f"{self.evaluate_episodes} do not spread evenly over {ranks} ranks"
             )
 
     def teardown(self, stage: str) -> None:
@@ -79,23 +83,43 @@ class RolloutData(pl.LightningDataModule):
         """The tasks' plans, padded."""
         return stack_plans(self.environment.simulator.tasks)
 
-    def starts(self, stream: Stream, iteration: int) -> list[Start]:
-        """This rank's episodes: numbers rank, rank + ranks, ... of the iteration; tasks in turn."""
-        total = self.episodes_per_iteration if stream == Stream.START else self.evaluate_episodes
+    @property
+    def _group_size(self) -> int:
+        return getattr(cast(Any, self.trainer).lightning_module, "group_size", 1)
+
+    def numbers(self, stream: Stream, round_: int = 0) -> list[int]:
+        """This rank's episodes by their numbers in the iteration; groups are dealt to the ranks whole."""
+        training = stream == Stream.START
+        total = self.episodes_per_iteration if training else self.evaluate_episodes
+        group = self._group_size if training else 1
         rank, ranks = self.trainer.global_rank, self.trainer.world_size  # type: ignore[union-attr]
-        tasks = len(self.environment.simulator.tasks)
-        return [Start(e % tasks, -1, (self.seed, stream, iteration, e)) for e in range(rank, total, ranks)]
+        firsts = range(round_ * total + rank * group, (round_ + 1) * total, ranks * group)
+        return [first + member for first in firsts for member in range(group)]
+
+    def starts(self, stream: Stream, iteration: int, round_: int = 0) -> list[Start]:
+        """Where they begin: a start per group, tasks in turn."""
+        tasks, group = len(self.environment.simulator.tasks), self._group_size if stream == Stream.START else 1
+        places = [number // group for number in self.numbers(stream, round_)]
+        return [Start(e % tasks, -1, (self.seed, stream, iteration, e)) for e in places]
 
     def collect(self, iteration: int) -> Episodes:
         """The episodes of a training iteration."""
         module = cast(Any, self.trainer).lightning_module
-        starts = self.starts(Stream.START, iteration)
-        act = sampling(module.policy, starts, blind_to_time=module.ppo.time_limit == "bootstrap")
+        module.begin(iteration)
         before = dict(self.environment.runner.counts)
+        rounds: list[Episodes] = []
         with self._profile("collect"):
-            episodes = run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+            while not rounds or module.wants_more(rounds):
+                rounds.append(self._run_round(module, iteration, len(rounds)))
         self.counts = {k: count - before[k] for k, count in self.environment.runner.counts.items()}
-        return episodes
+        return module.select(rounds)
+
+    def _run_round(self, module: Any, iteration: int, round_: int) -> Episodes:
+        starts = self.starts(Stream.START, iteration, round_)
+        act = sampling(module.policy, starts, self.numbers(Stream.START, round_), blind_to_time=module.blind_to_time)
+        if module.group_size > 1:
+            act = GroupStarts(act, self.environment, starts)
+        return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
 
     def evaluate(self) -> Episodes:
         """The evaluation episodes."""

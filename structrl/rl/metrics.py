@@ -30,10 +30,20 @@ def episode_metrics(table: TensorDict, plans: "StackedPlans", tick: int = 1) -> 
         pace    mean T / T_d of its credit: below 1 is faster than the demonstrations (needs T_d)
         undone  share of credits that were no longer true at the end
         unpaid  share of episodes in which it completed unpaid
+        out_of_order  share of episodes in which its condition turned true while a prerequisite was incomplete
 
     Over all tasks: `charts/episodic_return`, `charts/episodic_length`, `charts/success`, and per episode
     `reward/<part>`, `reward/bunched`, `reward/unpaid`, `reward/undone`. What did not happen (the step of a subtask
     that nobody completed) is left out, not 0.
+
+    The reward's audit adds signs of a wrong task file, or of a policy that exploits one:
+
+        reward/audit/out_of_order           subtasks per episode that turned true before their turn
+        reward/audit/at_reset               subtasks per episode that were complete from the start
+        reward/audit/success_without_all    share of episodes that succeeded with a subtask incomplete
+        reward/audit/all_without_success    share of episodes that completed every subtask and did not succeed
+
+    and the last two of each task: `task/<name>/success_without_all`, `task/<name>/all_without_success`.
     """
     metrics = {
         "charts/episodic_return": _mean(table["return"]),
@@ -44,18 +54,28 @@ def episode_metrics(table: TensorDict, plans: "StackedPlans", tick: int = 1) -> 
         metrics[f"reward/{part}"] = _mean(value)
     for key in ("bunched", "unpaid", "undone"):
         metrics[f"reward/{key}"] = _mean(table[key].flatten(1).sum(1) if table[key].ndim > 1 else table[key])
+    complete = (table["complete"] | ~plans.valid[table[keys.TASK]]).all(1)
+    audit = {
+        "success_without_all": table[keys.SUCCESS] & ~complete,
+        "all_without_success": complete & ~table[keys.SUCCESS],
+    }
+    for key in ("out_of_order", "at_reset"):
+        metrics[f"reward/audit/{key}"] = _mean(table[key].sum(1))
+    metrics |= {f"reward/audit/{key}": _mean(value) for key, value in audit.items()}
     for row, name in enumerate(plans.task_names):
         mine = table[table[keys.TASK] == row]
         if not len(mine):
             continue
         for key in (keys.SUCCESS, "return", "length", keys.FAILED):
             metrics[f"task/{name}/{key}"] = _mean(mine[key])
+        metrics |= {f"task/{name}/{key}": _mean(value[table[keys.TASK] == row]) for key, value in audit.items()}
         for i, label in enumerate(plans.names[row]):
             credited = mine["credited_at"][:, i] >= 0
             duration = plans.durations[row, i].item()
             prefix = f"task/{name}/subtask/{label}"
             metrics[f"{prefix}/rate"] = _mean(mine["complete"][:, i])
             metrics[f"{prefix}/unpaid"] = _mean(mine["unpaid"][:, i])
+            metrics[f"{prefix}/out_of_order"] = _mean(mine["out_of_order"][:, i])
             if credited.any():
                 metrics[f"{prefix}/step"] = _mean(mine["credited_at"][:, i][credited])
                 metrics[f"{prefix}/undone"] = _mean(mine["undone"][:, i][credited])
@@ -81,7 +101,16 @@ def layout(plans: "StackedPlans") -> dict[str, dict[str, list]]:
         "Tasks": tasks,
         "Reward": {
             "parts": chart("reward/subtask", "reward/terminal"),
-            "per episode": chart("reward/bunched", "reward/unpaid", "reward/undone"),
+            "audit, per episode": chart(
+                "reward/bunched",
+                "reward/unpaid",
+                "reward/undone",
+                "reward/audit/out_of_order",
+                "reward/audit/at_reset",
+            ),
+            "audit, success and subtasks": chart(
+                "reward/audit/success_without_all", "reward/audit/all_without_success"
+            ),
         },
         "PPO": {
             "KL": chart("losses/approx_kl", "losses/old_approx_kl"),
@@ -90,6 +119,7 @@ def layout(plans: "StackedPlans") -> dict[str, dict[str, list]]:
             "losses": chart("losses/policy_loss", "losses/value_loss"),
             "ratio error before the update": chart("ppo/first_ratio_err"),
             "change of the ODE action": chart("policy/ode_shift"),
+            "KL by denoising step": ["Multiline", ["^policy/kl_step_[0-9]+$"]],
         },
         "Throughput": {
             "environment steps per second": chart("charts/SPS"),

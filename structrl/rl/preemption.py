@@ -36,12 +36,14 @@ class Preemption(Callback):
     Attributes:
         received: the signal, whichever rank received it.
         training: whether training has begun.
+        on_start: called when model and data are there, before training.
         goodbye: what this rank does last after a signal.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.training = False
+        self.on_start: Callable[[], None] = lambda: None
         self.goodbye: Callable[[], None] = lambda: None
         self._raised = False
         self._watch: _Watch | None = None
@@ -56,6 +58,10 @@ class Preemption(Callback):
     def _raise(self) -> None:
         if self.received is not None:
             raise Preempted(self.received.name)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start."""
+        self.on_start()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Listen to signals alone, and to the other ranks."""

@@ -5,6 +5,9 @@ length, A action dims, N padded subtasks.
 
 An environment that finishes takes the next episode of the list; when the list is empty it stands still. Results come in
 the order of the list, so that neither the number of environments nor who ran what can be seen in them.
+
+An episode that is lost with a worker is dropped: nothing of it is in the result, which is that much smaller. It is not
+run again: a start that crashes its simulator would do so for ever, and one that does not would be no random draw.
 """
 
 import time
@@ -34,7 +37,7 @@ Progress = Callable[[int, int], None]
 # What a chunk remembers of its outcome; everything else in `next` is the following chunk's root.
 _OUTCOME = (keys.REWARD, keys.REWARD_PARTS, keys.STEPS, keys.DONE, keys.TERMINATED, keys.TRUNCATED)
 _NOT_STORED = (*_OUTCOME, keys.HOLDS, keys.SUCCESS, keys.FAILED, keys.PLAN, "next", "_reset", ENV)
-_PLAN = ("complete", "unpaid", "credited_at", "interval", "undone")
+_PLAN = ("complete", "unpaid", "credited_at", "interval", "undone", "out_of_order", "at_reset")
 
 
 class NonFiniteError(RuntimeError):
@@ -50,19 +53,34 @@ class Episodes:
             wrote, EPISODE, CHUNK, and under "next" the outcome (reward, reward_parts, steps, done, terminated,
             truncated).
         table: [P], one row per episode: task, success, failed, truncated, return, length (environment steps), chunks,
-            start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone
-            [P, N] bool, credited_at, interval [P, N] and bunched [P].
+            start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone,
+            out_of_order, at_reset [P, N] bool, credited_at, interval [P, N] and bunched [P].
         final: [P], observation, task and reward_state after the last chunk.
         seconds: wall time spent in `simulate` and `infer`.
+        kept: int64 [P], the row of each episode in the list of starts; `arange(P)` where none was dropped.
+        asked: length of that list.
     """
 
     chunks: TensorDict
     table: TensorDict
     final: TensorDict
     seconds: dict[str, float]
+    kept: Tensor
+    asked: int
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @property
+    def dropped(self) -> int:
+        """Episodes that were lost."""
+        return self.asked - len(self)
+
+    def by_start(self, x: Tensor) -> Tensor:
+        """`x` [P, ...] with a row for every start, [asked, ...]: zeros for dropped episodes."""
+        out = x.new_zeros(self.asked, *x.shape[1:])
+        out[self.kept.to(x.device)] = x
+        return out
 
 
 def run_episodes(
@@ -79,12 +97,13 @@ def run_episodes(
         env: a batch of E chunk environments (structrl.envs), left standing still.
         act: writes ACTION, and whatever else of the policy is to be stored. It sees only running environments.
         starts: the episodes; at least one.
-        on_chunk: called after every step with the same rows.
+        on_chunk: called after every step with the same rows; `next` of a dropped episode's last one says so.
         progress: called after every step.
 
     Raises:
         NonFiniteError: names the quantity, task, episode and chunk.
         ValueError: no starts.
+        RuntimeError: every episode was dropped.
     """
     if not starts:
         raise ValueError("no episodes to run: the list of starts is empty")
@@ -97,6 +116,7 @@ def run_episodes(
     seconds = {"simulate": 0.0, "infer": 0.0}
     chunks: list[TensorDict] = []
     ends: list[TensorDict] = []
+    lost: list[int] = []  # episodes that were dropped
 
     td = _standing_still(env)
     free = torch.arange(E)
@@ -138,6 +158,9 @@ def run_episodes(
             ends.append(outcome[done].set(EPISODE, episode[rows][done]))
         if on_chunk is not None:
             on_chunk(acted.set("next", outcome), chunk[rows], episode[rows])
+        lost += episode[rows][
+            outcome.get(keys.DROPPED, torch.zeros(len(rows), 1, dtype=torch.bool)).squeeze(-1)
+        ].tolist()
         chunk[rows] += 1
         td = step_mdp(stepped)
         free = torch.cat([(episode < 0).nonzero().squeeze(-1), rows[done]]).sort().values
@@ -145,7 +168,7 @@ def run_episodes(
         steps += int(outcome.get(keys.STEPS).sum())
         if progress is not None:
             progress(finished, steps)
-    return _collect(chunks, ends, rows_of_starts, seconds)
+    return _collect(chunks, ends, lost, rows_of_starts, seconds)
 
 
 def _standing_still(env: EnvBase) -> TensorDict:
@@ -169,13 +192,21 @@ def _cat(parts: list[TensorDict]) -> TensorDict:
     return cast(TensorDict, torch.cat(parts))  # torch's stubs know only tensors
 
 
-def _collect(chunks: list[TensorDict], ends: list[TensorDict], starts: Tensor, seconds: dict[str, float]) -> Episodes:
-    """Bring the records of all steps into the order of the starts, and sum up each episode."""
-    flat = _cat(chunks)
+def _collect(
+    chunks: list[TensorDict], ends: list[TensorDict], lost: list[int], starts: Tensor, seconds: dict[str, float]
+) -> Episodes:
+    """Bring the records of all steps into the order of the starts, without lost episodes, and sum up each episode."""
+    asked = len(starts)
+    kept = torch.tensor(sorted({*range(asked)} - {*lost}), dtype=torch.int64)
+    if not len(kept):
+        raise RuntimeError(f"all of {asked} episodes were dropped: their workers failed, see the warnings above")
+    position = torch.full((asked,), -1)
+    position[kept] = torch.arange(len(kept))
+    starts = starts[kept]
+    flat, last = (_renumbered(_cat(parts), position) for parts in (chunks, ends))
     episode, chunk = flat.get(EPISODE), flat.get(CHUNK)
     flat = flat[torch.argsort(episode * (chunk.max() + 1) + chunk)]
     episode = flat.get(EPISODE)
-    last = _cat(ends)
     last = last[torch.argsort(last.get(EPISODE))]
     P = len(starts)
     if len(last) != P or not torch.equal(last.get(EPISODE), torch.arange(P)):  # an invariant, not a user's mistake
@@ -201,7 +232,13 @@ def _collect(chunks: list[TensorDict], ends: list[TensorDict], starts: Tensor, s
     if plan is not None:
         table.update(plan.select(*_PLAN)).set("bunched", plan.get("bunched").squeeze(-1))
     final = last.select(keys.OBSERVATION, keys.TASK, keys.TIME, keys.REWARD_STATE, strict=False)
-    return Episodes(flat, table, final, seconds)
+    return Episodes(flat, table, final, seconds, kept, asked)
+
+
+def _renumbered(records: TensorDict, position: Tensor) -> TensorDict:
+    """Records of the episodes that have a position, with it as their number."""
+    number = position[records.get(EPISODE)]
+    return records.set(EPISODE, number)[number >= 0]
 
 
 class _FiniteCheck:

@@ -6,6 +6,7 @@ checkpoints/         last.ckpt and the two newest epochs
 tensorboard/
 """
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import structrl
@@ -27,6 +29,27 @@ def newest_checkpoint(folder: Path) -> Path | None:
     last = folder / CHECKPOINTS / "last.ckpt"
     epochs = sorted((folder / CHECKPOINTS).glob("epoch-*.ckpt"))
     return last if last.is_file() else epochs[-1] if epochs else None
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint of `structrl fit`; tensors stay on disk until they are used.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: damaged or cut off; the message names the checkpoint before it, which must be asked for.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, OSError) as error:
+        before = [p for p in sorted(path.parent.glob("epoch-*.ckpt")) if p.name != path.resolve().name]
+        run = path.parent.parent
+        instead = f"continue from the one before it with: structrl fit --resume {run} --ckpt_path {before[-1]}"
+        what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{path} is damaged or was cut off ({what}); {instead if before else 'there is no other in its folder'}"
+        ) from None
 
 
 def checkpoint_callback(folder: Path) -> ModelCheckpoint:

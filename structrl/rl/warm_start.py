@@ -11,7 +11,8 @@ from structrl.policies.actor_critic import ActorCritic
 def load_actor(policy: ActorCritic, path: str) -> None:
     """Load the actor of checkpoint `path` into `policy`; its critic stays as initialised.
 
-    Names with "critic" in them belong to the critic.
+    Names with "critic" in them belong to the critic. A head for learned noise may be missing in the checkpoint (that of
+    a supervised run, say): it then stays as initialised.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -30,6 +31,8 @@ def load_actor(policy: ActorCritic, path: str) -> None:
     saved = {k.removeprefix("policy."): v for k, v in saved.items() if k.startswith("policy.")}
     own = policy.state_dict()
     actor, theirs = ({k: v for k, v in d.items() if "critic" not in k} for d in (own, saved))
+    if not any(k.startswith("noise_head.") for k in theirs):
+        actor = {k: v for k, v in actor.items() if not k.startswith("noise_head.")}
     wrong = [
         *(f"{k} is missing" for k in actor.keys() - theirs.keys()),
         *(f"{k} is not in this policy" for k in theirs.keys() - actor.keys()),

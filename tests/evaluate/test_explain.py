@@ -1,5 +1,6 @@
 import dataclasses
 
+import h5py
 import pytest
 
 from structrl.evaluate.episodes import EpisodeWriter
@@ -120,3 +121,29 @@ def test_command(tmp_path, capsys):
     with pytest.raises(SystemExit) as error:
         main([])
     assert error.value.code == 2
+
+
+def test_audit_names_what_is_suspicious():
+    """Success while the drink is still held: the lid turned true before its turn, and two subtasks never counted."""
+    lines = said([NOTHING, [-0.1, -0.1, 1, 0.05]])
+    assert [line for line in lines if line.startswith("  audit")] == [
+        "  audit      out of order: close turned true before what must come first was complete",
+        "  audit      success without all subtasks: drink_in and close incomplete",
+    ]
+    lines = said([APPLE_IN, APPLE_IN, [-0.1, -0.1, 0, 1.5]])
+    assert "  audit      complete at reset: apple_in" in lines
+    held = episode([NOTHING, APPLE_IN, [-0.1, -0.1, 0, 1.5], [-0.1, -0.1, 0, 0.05]])
+    held.success[:] = False
+    assert "  audit      all subtasks complete, but no success" in describe_episode(held, {}, 1).splitlines()
+
+
+def test_a_file_that_was_changed_is_an_error_in_one_line(tmp_path, capsys):
+    path = tmp_path / "a.h5"
+    with EpisodeWriter(path, {"chunk": 8}) as out:
+        out.append(episode([NOTHING, NOTHING]))
+    with h5py.File(path, "a") as file:
+        del file["data/demo_0/holds"]
+    assert main(["--episode", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"structrl explain: error: {path} was changed since it was written")
+    assert len(err.splitlines()) == 1

@@ -1,8 +1,11 @@
+import copy
+import json
+
 import pytest
 import torch
 from tensordict import TensorDict
 
-from structrl.evaluate.report import compare_text, rate, rate_text, read_report, summarise, table_text
+from structrl.evaluate.report import FORMAT, compare_text, rate, rate_text, read_report, summarise, table_text
 from structrl.plan import stack_plans
 from tests.toy import toy_task
 
@@ -93,3 +96,14 @@ def test_reading_results(tmp_path):
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(ValueError, match="not a result of structrl evaluate"):
             read_report(tmp_path / "bad.json")
+
+
+def test_an_edited_result_is_an_error_that_says_so(tmp_path):
+    whole = report(84) | {"format": FORMAT}
+    edited = copy.deepcopy(whole)
+    del edited["tasks"]["pack"]["success"]["low"]
+    (tmp_path / "a.json").write_text(json.dumps(edited))
+    with pytest.raises(ValueError, match="was changed since structrl evaluate wrote it: KeyError"):
+        read_report(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text(json.dumps(whole))
+    assert read_report(tmp_path / "b.json") == whole

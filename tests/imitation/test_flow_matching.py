@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from structrl import keys
 from structrl.envs import EnvConfig, make_env
-from structrl.evaluate.episodes import EpisodeFileError
+from structrl.evaluate.episodes import EpisodeFile, EpisodeFileError, EpisodeWriter
 from structrl.imitation import demos
 from structrl.imitation.data import DemoData, DemoTensors
 from structrl.imitation.flow_matching import FlowMatching, SFTOptions
@@ -21,6 +21,7 @@ from structrl.policies.compact import CompactVLA
 from structrl.policies.flow import FlowOptions
 from structrl.policies.protocol import VLASpec, env_spec
 from structrl.rl.warm_start import load_actor
+from structrl.seeding import Stream
 from tests.evaluate.example import TASK as PACK
 from tests.evaluate.example import episode
 
@@ -113,6 +114,26 @@ def test_spec_is_that_of_the_rl_environment(recorded):
 def test_missing_demonstrations(recorded):
     with pytest.raises(EpisodeFileError, match="record them first: structrl demos"):
         DemoData(recorded[0], ["none.h5"]).setup("fit")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"succeeded": False}, r"1 of 2 episodes did not succeed \(first: 1\)"),
+        ({"stream": Stream.EVALUATE}, "evaluation episodes of a policy"),
+    ],
+)
+def test_what_is_no_demonstration_is_rejected(recorded, tmp_path, changes, message):
+    with EpisodeFile(recorded[1]) as file:
+        good, other = file[0], file[1]
+    if not changes.get("succeeded", True):
+        other.success[:] = False
+    other.start[3] = changes.get("stream", other.start[3])
+    with EpisodeWriter(tmp_path / "mixed.h5") as out:
+        out.append(good)
+        out.append(other)
+    with pytest.raises(EpisodeFileError, match=message):
+        DemoData(recorded[0], [str(tmp_path / "mixed.h5")]).setup("fit")
 
 
 def train(recorded, folder, epochs, resume=None):

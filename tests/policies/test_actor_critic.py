@@ -125,6 +125,49 @@ def test_padded_model_scores_only_what_is_executed(mode):
     torch.testing.assert_close(policy.evaluate(moved).log_prob, policy.evaluate(data).log_prob, atol=0, rtol=0)
 
 
+def test_learned_noise_is_replayed_and_learns():
+    policy = ActorCritic(make_vla(), FlowOptions(sampler="learned", learned_range=(0.05, 0.2)))
+    torch.nn.init.normal_(policy.noise_head.mlp[-1].weight, std=1.0)
+    data = act(policy, 8)
+    result = policy("evaluate", data)
+    torch.testing.assert_close(result.log_prob, data[keys.LOG_PROB], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(result.step_log_probs, data[keys.STEP_LOG_PROB], atol=1e-4, rtol=1e-5)
+    assert result.std.min() >= 0.05 and result.std.max() <= 0.2 and result.std.std() > 0.01, "depends on what it sees"
+    for loss in (result.log_prob.sum(), result.entropy.sum()):
+        policy.zero_grad()
+        loss.backward(retain_graph=True)
+        assert all(p.grad.abs().sum() > 0 for p in policy.noise_head.parameters())
+    mean_entropy = torch.distributions.Normal(0, result.std).entropy().mean((1, 2, 3))
+    torch.testing.assert_close(result.entropy, mean_entropy)
+    without = make_vla()
+    without.feature_width = 0
+    with pytest.raises(ValueError, match="CompactVLA has none"):
+        ActorCritic(without, FlowOptions(sampler="learned"))
+
+
+def test_bf16_network_with_fp32_likelihood():
+    """The network's rounding is seen in the action, and hardly in the ratio: chain and likelihood are fp32."""
+    exact, rounded = (ActorCritic(make_vla(width=128), FlowOptions(precision=p)) for p in ("fp32", "bf16"))
+    a, b = act(exact, 64), act(rounded, 64)
+    difference = (a[keys.ACTION] - b[keys.ACTION]).abs().max()
+    assert 0 < difference < 0.05
+    assert all(b[k].dtype == torch.float32 for k in (keys.CHAIN, keys.LOG_PROB, keys.VALUE, keys.ACTION))
+    result = rounded.evaluate(b[torch.randperm(64)[:7]].clone())
+    result.log_prob.sum().backward()
+    assert all(p.dtype == torch.float32 for p in rounded.parameters())
+    ratio = (rounded.evaluate(b).log_prob - b[keys.LOG_PROB]).exp()
+    assert (ratio - 1).abs().max() < 0.05
+    mixed = (exact.evaluate(b).log_prob - b[keys.LOG_PROB]).abs().max()
+    assert mixed > 3 * (ratio - 1).abs().max(), "a learner in another precision would be seen"
+
+
+def test_without_a_critic_no_value_is_computed():
+    policy = ActorCritic(make_vla(), FlowOptions(), critic=False)
+    data = act(policy, 3)
+    assert keys.VALUE not in data.keys()  # noqa: SIM118 - a TensorDict
+    assert policy.evaluate(data).value is None
+
+
 def test_missing_index_and_unknown_mode():
     policy = ActorCritic(make_vla(), FlowOptions(mode="one"))
     noise, index = policy.draw(counters(2))

@@ -106,7 +106,7 @@ def test_v6_scored_entries_only():
 
     def score(shift, mask=scored):
         velocity = lambda x_R, t_R: (v + shift).expand_as(x_R)  # noqa: E731
-        steps = flow.log_prob(velocity, chain, index, options, "data_to_noise", mask)
+        steps = flow.replay(velocity, chain, index, options, "data_to_noise", mask).log_prob
         assert (steps[0, [0, 2, 3]] == 0).all()
         return steps.sum()
 
@@ -230,7 +230,7 @@ def test_replay_and_gradient_match_torch_distributions(mode, direction):
 
     with torch.no_grad():
         chain, old = flow.sample(velocity, noise, index, options, direction, scored)
-    new = flow.log_prob(velocity, chain, index, options, direction, scored)
+    new = flow.replay(velocity, chain, index, options, direction, scored).log_prob
     torch.testing.assert_close(new.detach(), old, atol=1e-13, rtol=0)
     (gradient,) = torch.autograd.grad((new.sum(1) * torch.arange(B)).sum(), weight)
 
@@ -247,6 +247,52 @@ def test_replay_and_gradient_match_torch_distributions(mode, direction):
     torch.testing.assert_close(new.sum(1), expected, atol=1e-12, rtol=0)
     (reference,) = torch.autograd.grad((expected * torch.arange(B)).sum(), weight)
     torch.testing.assert_close(gradient, reference, atol=1e-10, rtol=1e-12)
+
+
+@pytest.mark.parametrize("direction", ["noise_to_data", "data_to_noise"])
+@pytest.mark.parametrize("mode", ["one", "early"])
+@pytest.mark.parametrize("sampler", ["cps", "learned"])
+def test_other_samplers_replay_what_they_sampled(sampler, mode, direction):
+    """Ratio 1 on replay, chains whose increments have the stated spread, and gradients into the standard deviation."""
+    B, K = 4000, 4
+    g = torch.Generator().manual_seed(5)
+    noise = torch.randn(B, K + 1, 2, 1, generator=g, dtype=F64)
+    options = FlowOptions(steps=K, noise=0.5, mode=mode, sampler=sampler, learned_range=(0.2, 0.4))
+    index = torch.arange(B) % options.drawable_steps
+    scored = torch.tensor([[True], [False]])
+    velocity = lambda x, t: 0.3 * x * (1 + t)[:, None, None]  # noqa: E731
+    u = torch.full((2, 1), 0.4, dtype=F64, requires_grad=True)
+    learned = (lambda t: flow.learned_std(u, 0.2, 0.4).expand(len(t), 2, 1)) if sampler == "learned" else None
+    with torch.no_grad():
+        chain, old = flow.sample(velocity, noise, index, options, direction, scored, learned)
+    new = flow.replay(velocity, chain, index, options, direction, scored, learned)
+    torch.testing.assert_close(new.log_prob.detach(), old, atol=1e-12, rtol=0)
+    assert ((new.std > 0) == scored).all(), "a scored step without noise, or noise on an entry that is not scored"
+    if sampler == "learned":
+        assert torch.autograd.grad(new.log_prob.sum(), u)[0].abs().sum() > 0
+        wanted = flow.learned_std(torch.tensor(0.4, dtype=F64), 0.2, 0.4)
+        torch.testing.assert_close(new.std[..., 0, 0].detach(), wanted.expand(B, options.scored_steps))
+    k = index[:, None] if mode == "one" else torch.arange(options.scored_steps).expand(B, -1)
+    row = torch.arange(B)[:, None]
+    z = (chain[row, k + 1] - new.mean.detach())[..., 0, 0] / new.std.detach()[..., 0, 0]
+    assert z.mean().abs() < 4 / math.sqrt(z.numel())
+    assert (z.var() - 1).abs() < 4 * math.sqrt(2 / z.numel())
+
+
+def test_kl_of_gaussians():
+    g = torch.Generator().manual_seed(6)
+    mean, other = torch.randn(2, 5, 1, 1, generator=g, dtype=F64)
+    std, other_std = torch.rand(2, 5, 1, 1, generator=g, dtype=F64) + 0.1
+    expected = torch.distributions.kl_divergence(Normal(mean, std), Normal(other, other_std))
+    torch.testing.assert_close(flow.gaussian_kl(mean, std, other, other_std), expected)
+    zero = torch.zeros_like(std)
+    assert (flow.gaussian_kl(mean, zero, other, zero) == 0).all()
+
+
+def test_noise_moves_over_iterations():
+    options = FlowOptions(noise=0.7, noise_end=0.3, noise_iterations=400)
+    assert [options.at(i).noise for i in (0, 100, 400, 1000)] == pytest.approx([0.7, 0.6, 0.3, 0.3])
+    assert FlowOptions(noise=0.7).at(50) == FlowOptions(noise=0.7)
 
 
 def test_only_scored_entries_of_stochastic_steps_take_noise():
@@ -279,7 +325,21 @@ def test_bf16_velocity_keeps_a_fp32_chain():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"), [({"steps": 1}, "steps"), ({"noise": 0.0}, "noise"), ({"mode": "all"}, "mode")]
+    ("arguments", "word"),
+    [
+        ({"steps": 1}, "steps"),
+        ({"noise": 0.0}, "noise"),
+        ({"mode": "all"}, "mode"),
+        ({"sampler": "ode"}, "sampler"),
+        ({"sampler": "cps", "mode": "joint"}, "sampler 'cps'"),
+        ({"sampler": "cps", "mode": "one", "steps": 1}, "steps"),
+        ({"sampler": "cps", "noise": 1.1}, "noise"),
+        ({"noise_end": 0.0}, "noise_end"),
+        ({"noise_end": 0.1, "sampler": "learned"}, "noise_end"),
+        ({"noise_iterations": 0}, "noise_iterations"),
+        ({"learned_range": (0.2, 0.1)}, "learned_range"),
+        ({"precision": "fp16"}, "precision"),
+    ],
 )
 def test_bad_options_are_named(arguments, word):
     with pytest.raises(ValueError, match=f"flow.{word}"):

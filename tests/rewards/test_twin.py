@@ -26,12 +26,14 @@ def assert_state(state: functional.RewardState, e: int, expected: TwinResult, si
     assert [i for i in range(size) if state.undone[e, i]] == sorted(expected.undone)
     assert [i for i in range(size) if state.holding[e, i]] == sorted(expected.holding)
     assert [i for i in range(size) if state.lapsed[e, i]] == sorted(expected.lapsed)
+    assert [i for i in range(size) if state.out_of_order[e, i]] == sorted(expected.out_of_order)
+    assert [i for i in range(size) if state.at_reset[e, i]] == sorted(expected.at_reset)
     interval = state.interval[e, :size].nan_to_num(nan=-1.0).tolist()
     assert interval == row(expected.interval, size, -1)
     assert state.bunched[e].item() == expected.bunched
     assert state.last_credit[e].item() == expected.last_credit
     assert state.succeeded[e].item() == (expected.success_at is not None)
-    for name in ("complete", "unpaid", "undone", "holding", "lapsed"):
+    for name in ("complete", "unpaid", "undone", "holding", "lapsed", "out_of_order", "at_reset"):
         assert not getattr(state, name)[e, size:].any()
     assert (state.eligible[e, size:] == -1).all() and (state.credited_at[e, size:] == -1).all()
 
@@ -51,6 +53,8 @@ def test_score_episode_equals_twin(seed, options, chunk, length):
     assert got.eligible.tolist() == row(expected.eligible, size, -1)
     assert got.unpaid.nonzero()[:, 0].tolist() == sorted(expected.unpaid)
     assert got.undone.nonzero()[:, 0].tolist() == sorted(expected.undone)
+    assert got.out_of_order.nonzero()[:, 0].tolist() == sorted(expected.out_of_order)
+    assert got.at_reset.nonzero()[:, 0].tolist() == sorted(expected.at_reset)
     assert got.bunched == expected.bunched
     assert got.credits.nonzero().tolist() == sorted([t - 1, i] for i, t in expected.credited_at.items())
     torch.testing.assert_close(got.pay, torch.tensor(row(expected.pay, size, 0.0)), rtol=1e-6, atol=0)

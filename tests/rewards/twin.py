@@ -27,6 +27,8 @@ class TwinResult:
     undone: set[int] = field(default_factory=set)
     holding: set[int] = field(default_factory=set)
     lapsed: set[int] = field(default_factory=set)
+    out_of_order: set[int] = field(default_factory=set)
+    at_reset: set[int] = field(default_factory=set)
     bunched: int = 0
     last_credit: int = 0
     success_at: int | None = None
@@ -96,6 +98,12 @@ def twin(
                 else:
                     out.credited_at[i] = t
                 moved = True
+        if t == 0:
+            out.at_reset = {i for i in everyone if complete(i)}
+        for i in everyone:
+            untouched = all(holds[u][i] for u in range(t + 1))
+            if holds[t][i] and not untouched and not all(complete(j) for j in plan.prerequisites[i]):
+                out.out_of_order.add(i)
         reward = 0.0
         for i in everyone:
             if out.credited_at.get(i) != t:
@@ -124,6 +132,6 @@ def twin(
         if out.success_at is not None:
             break
     out.undone = {i for i in out.credited_at if not plan.pulse[i] and not holds[t][i]}
-    out.holding = {i for i in everyone if has_held_since_reset(i, t)}
+    out.holding = {i for i in everyone if all(holds[u][i] for u in range(t + 1))}
     out.lapsed = {i for i, start in out.eligible.items() if any(not holds[u][i] for u in range(start, t + 1))}
     return out

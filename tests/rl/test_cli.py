@@ -1,6 +1,7 @@
 """structrl fit: run folders, resuming, signals, and what a mistake in a config looks like."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,56 @@ def test_options_changed_on_resume_count(config):
         assert (group["lr"], group["eps"], group["weight_decay"]) == (lr, 0.003, 0.004)
 
 
+def test_a_failed_start_leaves_nothing_behind(config, capsys):
+    run = config.parent / "run"
+    assert cli.fit(["--config", str(config), "--model.warm_start=nowhere.ckpt"]) == 1
+    assert "nowhere.ckpt' does not exist" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_a_finished_run_says_so(whole, capsys):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*")}
+    assert cli.fit(["--resume", str(whole)]) == 0
+    assert "is finished: 4 of 4 iterations; raise --trainer.max_epochs" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in whole.rglob("*")} == before
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_taken_when_told(whole, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run, symlinks=True)
+    newest = run / "checkpoints/epoch-00003.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    argv = ["--resume", str(run), "--trainer.max_epochs=5"]
+    assert cli.fit(argv) == 2
+    err = capsys.readouterr().err
+    before = run / "checkpoints/epoch-00002.ckpt"
+    assert "is damaged or was cut off" in err and f"--ckpt_path {before}" in err
+    assert cli.fit([*argv, f"--trainer.default_root_dir={run}", f"--ckpt_path={before}", "--trainer.max_epochs=4"]) == 0
+    assert_same_run(whole, run)
+    assert cli.fit(["--config", str(run / "config.yaml"), "--ckpt_path=x"]) == 2
+    assert "--ckpt_path goes with --resume" in capsys.readouterr().err
+
+
+def test_points_of_a_killed_iteration_are_not_drawn_twice(whole, config, monkeypatch):
+    """Killed between the metrics and the checkpoint of the third iteration."""
+    from structrl.rl.module import PPO
+
+    original = PPO.write
+
+    def write(self, metrics):
+        original(self, metrics)
+        if self.trainer.current_epoch == 2 and "charts/chunks" in metrics:
+            raise KeyError("killed")
+
+    monkeypatch.setattr(PPO, "write", write)
+    with pytest.raises(KeyError, match="killed"):
+        cli.fit(["--config", str(config)])
+    monkeypatch.undo()
+    run = config.parent / "run"
+    assert cli.fit(["--resume", str(run)]) == 0
+    assert_same_run(whole, run)
+
+
 def test_validate(whole, capsys):
     before = {p: p.stat().st_mtime_ns for p in whole.rglob("*")}
     assert cli.validate(["--config", str(whole / "config.yaml")]) == 0
@@ -211,7 +262,7 @@ def test_mistakes_of_validate(whole, tmp_path, capsys):
     for more, code, wanted in (
         (["--ckpt_path=nowhere.ckpt"], 2, "nowhere.ckpt: there is no such file"),
         (["--data.evaluate_episodes=0"], 2, "data.evaluate_episodes is 0"),
-        ([f"--ckpt_path={supervised}"], 1, "not of a PPO run"),
+        ([f"--ckpt_path={supervised}"], 1, "not of a PPO or GRPO run"),
     ):
         assert cli.validate([*argv, *more]) == code
         assert wanted in capsys.readouterr().err
@@ -235,6 +286,14 @@ MISTAKES = {
     "a wrong type": ("critic_warmup: 1", "critic_warmup: some", ["ppo.critic_warmup", "int", "some"]),
     "a wrong class": ("module.PPO", "module.PPOO", ["module 'structrl.rl.module' has no attribute 'PPOO'"]),
     "no run folder": ("default_root_dir: RUN, ", "", ["set trainer.default_root_dir"]),
+    "a trainer key without effect": (
+        "max_epochs: 4",
+        "max_epochs: 4, log_every_n_steps: 5",
+        ["trainer.log_every_n_steps has no effect with PPO: RL writes its metrics every iteration"],
+    ),
+    "clipping twice": ("max_epochs: 4", "max_epochs: 4, gradient_clip_val: 1.0", ["max_grad_norm"]),
+    "another precision": ("max_epochs: 4", "max_epochs: 4, precision: bf16-mixed", ["use model.flow.precision"]),
+    "a sampler's option": ("ppo:", "flow: {sampler: cps, mode: joint}\n    ppo:", ["flow.sampler 'cps'", "'early'"]),
     "broken YAML": ("num_envs: 4", "num_envs: [4", ["line 11"]),
 }
 

@@ -1,7 +1,7 @@
-"""A run that is killed and resumed, again and again, equals one that was never killed: weights and metrics, bit for bit.
+"""A run that is killed and resumed, again and again, equals one that never was: weights and metrics, bit for bit.
 
-The kill is a real SIGKILL, by the process itself, so that it falls where it is wanted: in front of the n-th of all calls
-of the simulator, the policy and the optimiser, or inside the n-th write of a checkpoint.
+The kill is a real SIGKILL, by the process itself, so that it falls where it is wanted: in front of the n-th of all
+calls of the simulator and the policy, or inside the n-th write of a checkpoint.
 """
 
 import io

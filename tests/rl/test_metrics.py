@@ -34,6 +34,8 @@ def table():
         "complete": torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 0]], dtype=torch.bool),
         "unpaid": torch.tensor([[0, 0, 0], [0, 0, 0], [0, 1, 0]], dtype=torch.bool),
         "undone": torch.tensor([[1, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.bool),
+        "out_of_order": torch.tensor([[0, 1, 0], [0, 1, 1], [0, 0, 0]], dtype=torch.bool),
+        "at_reset": torch.tensor([[0, 0, 0], [0, 0, 0], [0, 1, 0]], dtype=torch.bool),
         "credited_at": torch.tensor([[4, 12, -1], [7, -1, -1], [-1, -1, -1]]),
         "interval": torch.tensor([[4.0, 8.0, NAN], [7.0, NAN, NAN], [NAN, NAN, NAN]]),
         "bunched": torch.tensor([1, 0, 0]),
@@ -52,6 +54,19 @@ def test_hand_made_table():
         "reward/bunched": 1 / 3,
         "reward/unpaid": 1 / 3,
         "reward/undone": 1 / 3,
+        "reward/audit/out_of_order": 1,
+        "reward/audit/at_reset": 1 / 3,
+        "reward/audit/success_without_all": 0,
+        "reward/audit/all_without_success": 0,
+        "task/pair/success_without_all": 0,
+        "task/pair/all_without_success": 0,
+        "task/chain/success_without_all": 0,
+        "task/chain/all_without_success": 0,
+        "task/pair/subtask/s0/out_of_order": 0,
+        "task/pair/subtask/s1/out_of_order": 0.5,
+        "task/chain/subtask/s0/out_of_order": 0,
+        "task/chain/subtask/s1/out_of_order": 1,
+        "task/chain/subtask/s2/out_of_order": 1,
         "task/pair/success": 0.5,
         "task/pair/return": 1.3,
         "task/pair/length": 18,
@@ -81,6 +96,22 @@ def test_hand_made_table():
         "task/chain/subtask/s2/unpaid": 0,
     }
     assert metrics == pytest.approx(wanted)
+
+
+def test_success_and_subtasks_that_disagree():
+    """`pair` succeeds with a subtask open, `chain` completes its three and fails; padding is no open subtask."""
+    odd = table().clone()
+    odd["complete"] = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    metrics = episode_metrics(odd, PLANS)
+    wanted = {
+        "reward/audit/success_without_all": 1 / 3,
+        "reward/audit/all_without_success": 2 / 3,
+        "task/pair/success_without_all": 1 / 2,
+        "task/pair/all_without_success": 1 / 2,
+        "task/chain/success_without_all": 0,
+        "task/chain/all_without_success": 1,
+    }
+    assert {k: metrics[k] for k in wanted} == pytest.approx(wanted)
 
 
 def test_pace_is_a_ratio_of_steps_whatever_the_clock():
@@ -136,6 +167,7 @@ def test_layout_shows_metrics_that_exist():
     metrics = set(episode_metrics(table(), PLANS))
     tags = {tag[1:-1] for charts in layout(PLANS).values() for _, tags in charts.values() for tag in tags}
     shown = {t for t in tags if t.startswith(("task/", "reward/"))}
+    assert {t for t in metrics if t.startswith("reward/audit/")} <= shown
     possible = metrics | {f"task/chain/subtask/s{i}/{what}" for i in (1, 2) for what in ("step", "pace")}
     assert shown <= possible
     assert {"task/pair/success", "task/chain/subtask/s2/rate", "reward/terminal"} <= shown

@@ -1,7 +1,8 @@
 """PPO as a LightningModule on the toy simulator: two tasks with plans of different sizes."""
 
+import dataclasses
+
 import lightning.pytorch as pl
-import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -9,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from structrl import keys
 from structrl.policies.actor_critic import ActorCritic
 from structrl.policies.flow import FlowOptions
-from structrl.rl.actors import TIME_COLUMN, deterministic, hide_time, sampling
+from structrl.rl.actors import deterministic, hide_time, sampling
 from structrl.rl.module import PPO
 from structrl.rl.options import PPOOptions
 from structrl.rl.rollout import run_episodes
@@ -33,17 +34,21 @@ class History(Callback):
         self.weights.append({k: v.clone() for k, v in pl_module.policy.state_dict().items()})
 
 
-def train(iterations, *, flow=None, data=None, hooks=(), **ppo):
-    torch.set_num_threads(1)
-    module = PPO(small_policy, flow or FlowOptions(), PPOOptions(**{"learning_rate": 2e-4, "critic_warmup": 1} | ppo))
+def train(iterations, *, flow=None, data=None, hooks=(), reward_hook=None, **ppo):
+    options = PPOOptions(**{"learning_rate": 2e-4, "critic_warmup": 1} | ppo)
+    module = PPO(small_policy, flow or FlowOptions(), options, reward_hook=reward_hook)
     history = History()
+    fit(module, iterations, data or ToyData(seed=4), [history, *hooks])
+    return module, history
+
+
+def fit(module, iterations, data, callbacks):
+    torch.set_num_threads(1)
     trainer = pl.Trainer(
         max_epochs=iterations, accelerator="cpu", logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
-        enable_model_summary=False, enable_progress_bar=False, callbacks=[history, *hooks],
-        check_val_every_n_epoch=iterations,
+        enable_model_summary=False, enable_progress_bar=False, callbacks=callbacks, check_val_every_n_epoch=iterations,
     )  # fmt: skip
-    trainer.fit(module, datamodule=data or ToyData(seed=4))
-    return module, history
+    trainer.fit(module, datamodule=data)
 
 
 @pytest.fixture(scope="module")
@@ -164,18 +169,20 @@ def test_evaluation_is_deterministic_and_has_noise_of_its_own():
     assert keys.LOG_PROB not in runs[0].chunks.keys()  # noqa: SIM118 - a TensorDict
 
 
-def test_time_column_is_t_over_horizon_and_bootstrap_hides_it():
+def test_bootstrap_hides_all_that_tells_the_time():
+    """Episodes in which nothing happens but time: without it, all their reward states are one."""
     env = toy_env(2)
     stand_still = lambda td, chunk, episode: td.set(keys.ACTION, torch.zeros(len(td), 4, 3))  # noqa: E731
     out = run_episodes(env, stand_still, starts(2))
-    horizon = torch.tensor([24.0, 30.0])[out.chunks[keys.TASK].squeeze(-1)]
-    time = out.chunks[keys.TIME].squeeze(-1) / horizon
-    torch.testing.assert_close(out.chunks[keys.REWARD_STATE][:, TIME_COLUMN], time)
-    hidden = hide_time(out.chunks)[keys.REWARD_STATE]
-    assert (hidden[:, TIME_COLUMN] == 0).all()
-    others = np.arange(hidden.shape[1]) != hidden.shape[1] + TIME_COLUMN
-    assert torch.equal(hidden[:, others], out.chunks[keys.REWARD_STATE][:, others])
-    assert (out.chunks[keys.REWARD_STATE][:, TIME_COLUMN] > 0).any(), "the original is untouched"
+    seen, hidden = out.chunks[keys.REWARD_STATE], hide_time(out.chunks)[keys.REWARD_STATE]
+    for episode in range(2):
+        mine = out.chunks["episode"] == episode
+        assert mine.sum() > 4
+        assert len(seen[mine].unique(dim=0)) == mine.sum(), "the original tells every chunk's time"
+        assert len(hidden[mine].unique(dim=0)) == 1
+    kept = hidden != 0
+    assert torch.equal(hidden[kept], seen[kept])
+    assert kept.any(), "what is open and payable stays"
 
 
 @pytest.mark.parametrize(
@@ -184,11 +191,104 @@ def test_time_column_is_t_over_horizon_and_bootstrap_hides_it():
         {"time_limit": "bootstrap"},
         {"gamma_per": "step", "average": "episodes"},
         {"dual_clip": 3.0, "value_clip": None, "target_kl": None, "normalise_advantages": False},
+        {"kl_weight": 1.0},
+        {"flow": FlowOptions(sampler="cps")},
+        {"flow": FlowOptions(mode="one")},
+        {"flow": FlowOptions(noise_end=0.1, noise_iterations=1)},
     ],
 )
 def test_every_option_does_something(three, ppo):
     _, history = train(2, **ppo)
     assert any(not torch.equal(history.weights[-1][k], three[1].weights[1][k]) for k in history.weights[-1])
+
+
+def test_micro_batches_change_no_more_than_floating_error(three):
+    """Also a size that divides nothing; and the metrics are means over the whole minibatch."""
+    _, history = train(2, micro_batch=7)
+    for one, two in zip(three[1].weights[:2], history.weights, strict=True):
+        for name, value in one.items():
+            torch.testing.assert_close(two[name], value, atol=2e-5, rtol=2e-4)
+    for name, value in three[1].metrics[0].items():
+        if name.startswith(("losses/", "policy/kl", "ppo/steps")):
+            assert history.metrics[0][name] == pytest.approx(value, abs=1e-5, rel=1e-3), name
+
+
+def test_kl_to_the_first_policy_holds_the_actor_back():
+    far, near = (
+        train(3, kl_weight=weight, critic_warmup=0, target_kl=None, learning_rate=2e-3) for weight in (1e-9, 30.0)
+    )
+    assert far[1].metrics[0]["losses/kl_reference"] > 0
+    assert near[1].metrics[2]["losses/kl_reference"] < 0.5 * far[1].metrics[2]["losses/kl_reference"]
+    start = fresh_weights()
+    reference = near[0].reference.state_dict()
+    assert all(torch.equal(reference[k], start[k]) for k in start if "critic" not in k), "it moved"
+    assert not any("reference" in k for k in near[0].state_dict())
+
+
+def test_entropy_of_learned_noise():
+    flow = FlowOptions(sampler="learned", learned_range=(0.1, 1.0))
+    low, high = (
+        train(3, flow=flow, critic_warmup=0, entropy_weight=w, learning_rate=2e-3)[1].metrics for w in (0.0, 30.0)
+    )
+    assert high[2]["losses/entropy"] > low[2]["losses/entropy"] + 0.01
+    with pytest.raises(ValueError, match=r"ppo.entropy_weight has no effect with flow.sampler 'sde'"):
+        PPO(small_policy, FlowOptions(), PPOOptions(entropy_weight=0.1))
+
+
+class LearnsInBf16(Callback):
+    """The network of the update rounds where the network of the rollout did not."""
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        pl_module.policy.flow = dataclasses.replace(pl_module.policy.flow, precision="bf16")
+
+
+def test_bf16_drift_is_measured_and_warned_of():
+    hooks = [LearnsInBf16()]
+    drift = train(1, hooks=hooks)[1].metrics[0]["ppo/first_log_ratio_rms"]
+    assert 1e-4 < drift < 0.05
+    with pytest.warns(UserWarning, match="bf16 rounding alone"):
+        train(1, hooks=hooks, clip_low=drift * 2)
+    with pytest.raises(RatioError, match="bf16 rounding alone"):
+        train(1, hooks=hooks, clip_low=drift / 2)
+    same = train(1, flow=FlowOptions(precision="bf16"))[1].metrics[0]["ppo/first_log_ratio_rms"]
+    assert same < 0.1 * drift, "acting and learning in one precision drift apart by batch size only"
+
+
+def test_noise_level_of_an_iteration_is_logged():
+    _, history = train(3, flow=FlowOptions(noise=0.9, noise_end=0.3, noise_iterations=2))
+    assert [m["policy/noise"] for m in history.metrics] == pytest.approx([0.9, 0.6, 0.3])
+    assert all(m["ppo/first_ratio_err"] < 1e-3 for m in history.metrics)
+
+
+def test_kl_of_each_denoising_step(three):
+    last = three[1].metrics[-1]
+    assert {k for k in last if k.startswith("policy/kl_step_")} == {f"policy/kl_step_{k}" for k in range(3)}
+    _, history = train(2, flow=FlowOptions(mode="one"), critic_warmup=0)
+    steps = [history.metrics[-1][f"policy/kl_step_{k}"] for k in range(4)]
+    assert all(kl > 0 for kl in steps)
+    # a chunk has one scored step here, so that the chunk's KL is a mean of the steps'
+    assert min(steps) <= history.metrics[-1]["losses/approx_kl"] <= max(steps)
+
+
+def with_bonus(episodes):
+    parts = episodes.chunks["next", keys.REWARD_PARTS]
+    return {"subtask": parts["subtask"], "bonus": torch.ones_like(parts["subtask"])}
+
+
+def test_reward_hook_and_weights_decide_what_is_learned():
+    def bad(episodes):
+        return {"bonus": torch.zeros(len(episodes))}
+
+    easy = {"data": ToyData(seed=1, easy=True), "flow": FlowOptions(noise=1.5)}  # something is earned
+    _, history = train(1, **easy, reward_hook=with_bonus, reward_weights={"bonus": 0.5, "subtask": 3.0})
+    metrics = history.metrics[0]
+    assert metrics["reward/used/bonus"] == pytest.approx(0.5 * metrics["charts/chunks"] / 16)
+    assert metrics["reward/used/subtask"] == pytest.approx(3 * metrics["reward/subtask"]) != 0
+    assert "reward/used/terminal" not in metrics
+    with pytest.raises(ValueError, match=r"reward_weights names terminl; the components are subtask, terminal"):
+        train(1, reward_weights={"terminl": 1.0})
+    with pytest.raises(ValueError, match=r"bonus must have shape \[\d+, 1\]"):
+        train(1, reward_hook=bad)
 
 
 def test_it_learns():
