@@ -8,10 +8,8 @@ import signal
 import sys
 import warnings
 from argparse import ArgumentError
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -19,10 +17,15 @@ import yaml
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from structrl.rl.checkpoints import AtomicCheckpointIO, LogsFirst
 from structrl.rl.config_errors import UsageError, check_overrides, explain, spell_nulls
+from structrl.rl.preemption import SIGNALS, Preempted, Preemption, requeue
 from structrl.rl.progress import IterationBar
+from structrl.rl.ranks import RanksAgree
 from structrl.rl.run_folder import (
     CHECKPOINTS,
     CONFIG,
@@ -58,47 +61,10 @@ QUIET = (  # warnings of Lightning that our way of using it makes pointless
 )
 
 
-class Preempted(BaseException):
-    """SIGTERM or SIGUSR1: the iteration is abandoned. Not an Exception, so that nothing on the way swallows it."""
-
-
-class _Signals(Callback):
-    """Turns the first SIGTERM or SIGUSR1 into `Preempted`, wherever the program is.
-
-    Python drops exceptions raised inside finalisers and callbacks from C; should that happen, the next hook raises.
-    """
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self.training = False
-        self.on_start: Callable[[], None] = lambda: None  # when model and data are there
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        first, self.received = self.received is None, signal.Signals(number)
-        if first:
-            self._raise()
-
-    def _raise(self) -> None:
-        if self.received is not None:
-            raise Preempted(self.received.name)
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.on_start()
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.training = True
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self._raise()
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self._raise()
-
-
 class _StructrlCLI(LightningCLI):
     """LightningCLI with our defaults and run folder, without subcommands."""
 
-    def __init__(self, argv: list[str], signals: _Signals, resume: bool = False):
+    def __init__(self, argv: list[str], signals: Preemption, resume: bool = False):
         self.signals, self.resume = signals, resume
         self.checkpoint: str | Path | None = None  # to resume from
         super().__init__(
@@ -127,6 +93,8 @@ class _StructrlCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         torch.set_num_threads(self.config.threads)
+        # where it is not set, Lightning would share out all cores to a node's ranks, whatever `threads` says
+        os.environ.setdefault("OMP_NUM_THREADS", str(self.config.threads))
 
     @property
     def folder(self) -> Path:
@@ -144,7 +112,10 @@ class _StructrlCLI(LightningCLI):
         if self.checkpoint is not None:
             # what a killed run wrote after its last checkpoint will be written again
             purge = {"purge_step": _points_written(read_checkpoint(Path(self.checkpoint))) + 1}
-        callbacks: list[Callback] = [*(config.callbacks or []), self.signals]
+        given = config.callbacks or []
+        given = given if isinstance(given, list) else [given]
+        callbacks: list[Callback] = [*given, self.signals, LogsFirst()]
+        callbacks.append(RanksAgree(_dump(self)))
         if config.enable_checkpointing is not False and not any(isinstance(c, ModelCheckpoint) for c in callbacks):
             callbacks.append(checkpoint_callback(self.folder))
         if config.enable_progress_bar is not False and getattr(self.model, "iterations_are_epochs", False):
@@ -152,7 +123,12 @@ class _StructrlCLI(LightningCLI):
         logger = config.logger
         if logger is None or logger is True:
             logger = TensorBoardLogger(self.folder, name="", version=TENSORBOARD, default_hp_metric=False, **purge)
-        return super().instantiate_trainer(callbacks=callbacks, logger=logger)
+        if SLURMEnvironment.detect() and not config.plugins:  # its requeueing saves in the middle of an iteration
+            kwargs["plugins"] = [SLURMEnvironment(auto_requeue=False)]
+        trainer = super().instantiate_trainer(callbacks=callbacks, logger=logger, **kwargs)
+        if not isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):  # they write in their own way
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        return trainer
 
     def _check_reserved(self, config: Any) -> None:
         """Keys of the trainer that would do nothing here, or break the run, are mistakes."""
@@ -180,7 +156,7 @@ def validate(argv: list[str]) -> int:
     return _guarded("validate", _validate, argv)
 
 
-def _fit(argv: list[str], signals: _Signals) -> None:
+def _fit(argv: list[str], signals: Preemption) -> None:
     argv, resume, folder = _take_resume(argv)
     if folder is not None:
         if not (folder / CONFIG).is_file():
@@ -205,25 +181,37 @@ def _fit(argv: list[str], signals: _Signals) -> None:
             file=sys.stderr,
         )
         return
-    note = _config_changes(cli) if resume else ""
+    note = _config_changes(cli) if resume and cli.trainer.is_global_zero else ""
     signals.on_start = lambda: _write_run_folder(cli, note)
     fresh = not cli.folder.exists()
     cli.trainer.ckpt_path = cli.checkpoint  # an argument of `fit` would be unknown when the model is built
+
+    def goodbye() -> None:
+        if cli.trainer.is_global_zero:
+            name, command = cast(Any, signals.received).name, f"structrl fit --resume {cli.folder}"
+            print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
+            if queued := requeue(signals.received):
+                print(f"structrl fit: {queued}", file=sys.stderr)
+
+    signals.goodbye = goodbye
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
-    except Preempted as name:
-        command = f"structrl fit --resume {cli.folder}"
-        print(f"structrl fit: {name}: the iteration is abandoned; continue with: {command}", file=sys.stderr)
+    except Preempted:
+        pass
     except Exception:
+        if signals.received is not None:
+            return  # another rank has left, and an operation that waited for it failed
         if fresh and not (cli.folder / CONFIG).exists() and cli.trainer.is_global_zero:  # it did not get to start
             shutil.rmtree(cli.folder, ignore_errors=True)  # the loggers' files
         raise
     except SystemExit:  # how Lightning ends after Ctrl-C, without a word
         print(f"structrl fit: interrupted; continue with: structrl fit --resume {cli.folder}", file=sys.stderr)
         raise
+    finally:
+        signals.leave()
 
 
-def _validate(argv: list[str], signals: _Signals) -> None:
+def _validate(argv: list[str], signals: Preemption) -> None:
     cli = _parse(argv, signals)
     checkpoint = cli.config.ckpt_path or newest_checkpoint(cli.folder)
     if checkpoint is None:
@@ -243,7 +231,7 @@ def _validate(argv: list[str], signals: _Signals) -> None:
         print(f"{name:<60} {value:.6g}")
 
 
-def _parse(argv: list[str], signals: _Signals, resume: bool = False) -> _StructrlCLI:
+def _parse(argv: list[str], signals: Preemption, resume: bool = False) -> _StructrlCLI:
     """The instantiated config.
 
     Raises:
@@ -308,8 +296,8 @@ def _guarded(command: str, run: Any, argv: list[str]) -> int:
         warnings.filterwarnings("ignore", message)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
-    signals = _Signals()
-    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    signals = Preemption()
+    before = {number: signal.signal(number, signals.handle) for number in SIGNALS}
     try:
         run(argv, signals)
     except UsageError as error:
