@@ -134,9 +134,9 @@ def simulators(tasks: list[str]) -> Iterator[Finding]:
             continue
         state = "installed" if requirements(name) is None else status(name)
         if state != "installed":
-            level = "warn" if state == "outdated" else "note"
             text = f"{kind}; its own Python is {state}"
-            yield Finding("simulators", name, level, text, f"structrl sims install {name}, to use it")
+            remedy = f"structrl sims install {name}, to use it"
+            yield Finding("simulators", name, "warn" if state == "outdated" else "note", text, remedy)
         elif name in trials:
             yield _trial(name, kind, trials[name])
         else:
