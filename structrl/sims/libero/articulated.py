@@ -49,7 +49,10 @@ class Joint:
     def corners(self) -> Array:
         """Corners of the boxes that make up the moving part, [geoms, 8, 3]."""
         model, data = self.robot.model, self.robot.data
-        geoms = np.flatnonzero((model.geom_bodyid == self.body) & (model.geom_contype > 0))
+        collides = (model.geom_contype | model.geom_conaffinity) > 0  # the microwave's parts have only the second
+        geoms = np.flatnonzero((model.geom_bodyid == self.body) & collides)
+        if not len(geoms):
+            raise UnableError("its moving part has nothing that can be touched")
         signs = np.stack(np.meshgrid(*[[-1, 1]] * 3, indexing="ij"), -1).reshape(8, 3)
         return np.stack(
             [data.geom_xpos[g] + (signs * model.geom_size[g]) @ data.geom_xmat[g].reshape(3, 3).T for g in geoms]
