@@ -112,6 +112,6 @@ def select_inputs(chunks: TensorDict) -> TensorDict:
     """What the update reads of the chunks; copied to the device minibatch by minibatch."""
     wanted = (
         keys.OBSERVATION, keys.TASK, keys.REWARD_STATE, keys.CHAIN, keys.INDEX, keys.LOG_PROB,
-        keys.STEP_LOG_PROB, keys.VALUE, ADVANTAGE, VALUE_TARGET, WEIGHT,
+        keys.STEP_LOG_PROB, keys.VALUE, ADVANTAGE, VALUE_TARGET, WEIGHT, EPISODE, CHUNK,
     )  # fmt: skip
     return chunks.select(*wanted, strict=False)

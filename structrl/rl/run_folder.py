@@ -46,11 +46,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, OSError) as error:
         before = [p for p in sorted(path.parent.glob("epoch-*.ckpt")) if p.name != path.resolve().name]
         run = path.parent.parent
-        instead = f"continue from the one before it with: structrl fit --resume {run} --ckpt_path {before[-1]}"
+        instead = "there is no other in its folder"
+        if before:
+            instead = f"continue from the one before it with: structrl fit --resume {run} --ckpt_path {before[-1]}"
         what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path} is damaged or was cut off ({what}); {instead if before else 'there is no other in its folder'}"
-        ) from None
+        raise ValueError(f"{path} is damaged or was cut off ({what}); {instead}") from None
 
 
 class EveryEpoch(ModelCheckpoint):

@@ -16,7 +16,9 @@ from structrl.policies.flow import gaussian_kl
 from structrl.rl.batch import ADVANTAGE, VALUE_TARGET, WEIGHT
 from structrl.rl.losses import clipped_policy_loss, value_loss
 from structrl.rl.metrics import Metrics
+from structrl.rl.nonfinite import first_not_finite
 from structrl.rl.options import PPOOptions
+from structrl.rl.rollout import NonFiniteError
 
 if TYPE_CHECKING:
     from structrl.rl.base import OnPolicy
@@ -54,6 +56,7 @@ class Update:
         self.first_log_ratio_rms = math.nan
         self.worst = torch.zeros(())  # |ratio - 1| of this rank before the first step
         self.stopped = False
+        self.blame: str | None = None  # the first quantity of this rank that is not finite
         self.grad_norm = [0.0, 0.0]  # actor, critic: sums over steps
 
     def step(self, chunks: TensorDict, rows: Tensor) -> bool:
@@ -61,6 +64,7 @@ class Update:
 
         Raises:
             RatioError: at the first step, if the ratio is far from 1.
+            NonFiniteError: a loss or ratio is not finite; names the quantity, its task and episode.
             RuntimeError: if a gradient is not finite.
         """
         module, options = self.module, self.module.options
@@ -77,6 +81,12 @@ class Update:
             with optimizer.toggle_model(sync_grad=i == len(parts) - 1):
                 done.append(self._backward(chunks, part, scale))
         sums = {name: module.sum(torch.stack([d[name] for d in done]).sum(0)) for name in done[0]}
+        broken = [name for name, x in sums.items() if not torch.isfinite(x).all()]
+        if broken:  # on every rank
+            raise NonFiniteError(
+                f"{', '.join(broken)} not finite in iteration {module.trainer.current_epoch}, step {self.steps} of its "
+                f"update: {self.blame or 'no quantity of this rank is; see the other ranks'}"
+            )
         if self.first_ratio_error is None:
             worst: Any = module.trainer.strategy.reduce(self.worst, reduce_op="max")
             self._check_ratio(float(worst), float((sums["squares"] / count).sqrt()))
@@ -155,6 +165,11 @@ class Update:
             loss = loss - actor_weight * options.entropy_weight * (entropy_B * weight).sum()
             sums["losses/entropy"] = entropy_B.detach().sum()
         module.manual_backward(loss)
+        quantities = {"log-probability": now.log_prob, "log-probability of the rollout": batch[keys.LOG_PROB]}
+        quantities["advantage"] = batch[ADVANTAGE]
+        if isinstance(options, PPOOptions):
+            quantities |= {"value": now.value, "value of the rollout": batch[keys.VALUE], "return": batch[VALUE_TARGET]}
+        self.blame = self.blame or first_not_finite(quantities, batch, valid, module._data.plans.task_names)
         log_ratio_B = torch.where(valid, now.log_prob.detach() - batch[keys.LOG_PROB], 0.0)
         if self.first_ratio_error is None:
             error_B = torch.where(valid, (policy.ratio - 1).abs(), 0.0)

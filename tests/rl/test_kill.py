@@ -170,8 +170,14 @@ def kill_and_resume(folder, whole, kills, seed):
 
 
 def test_killed_and_resumed_is_never_killed(whole, tmp_path):
-    killed = kill_and_resume(tmp_path / "killed", whole, 2, seed=1)
-    assert len(killed) == 2, killed
+    """In the third iteration's update, and then in the evaluation after the fourth."""
+    folder = tmp_path / "killed"
+    for what, n in (("update", 10), ("evaluate", 2)):
+        assert fit(folder, what, n) == -signal.SIGKILL
+        assert newest_checkpoint(folder / "run") is not None
+    assert fit(folder) == 0
+    assert (folder / "events").read_text().splitlines()[:2] == ["update", "evaluate"]
+    same(whole[0], folder / "run")
 
 
 def test_killed_inside_the_write_of_a_checkpoint(whole, tmp_path):
