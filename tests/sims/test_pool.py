@@ -201,19 +201,19 @@ def test_a_hundred_faults(pool, undisturbed):
     """Every kind and phase, many times: nothing is lost but the episodes of the worker."""
     draw = np.random.default_rng(0)
     total = 0
-    for _ in range(25):
+    for _ in range(50):
         faults = {}
-        for e in draw.choice(12, 4, replace=False).tolist():
+        for e in draw.choice(12, 2, replace=False).tolist():  # three in a row may stop the run, as they should
             kind, phase = FAULTS[draw.integers(len(FAULTS))]
             faults[str(e)] = [phase, kind]
         made = pool(faults=faults, rate=1.0)
         out = episodes(made)
         lost = sorted({*range(12)} - {*out.kept.tolist()})
         assert_the_rest_is_undisturbed(out, undisturbed, lost)
-        assert made.counts["dropped"] == len(lost) and 1 <= made.counts["restarts"] <= 4
+        assert made.counts["dropped"] == len(lost) and 1 <= made.counts["restarts"] <= 2
         total += made.counts["restarts"]
         made.close()
-    assert total >= 50
+    assert total >= 75  # an episode that is lost with another's worker does not get to its own fault
 
 
 def test_a_dropped_episode_is_reported_by_the_step_and_never_by_a_reset(pool):
