@@ -12,3 +12,5 @@ if [ -z "${LIBERO_PYTHON:-}" ]; then
     }
 fi
 "$LIBERO_PYTHON" -m pytest tests/sims/libero "$@"
+# What the trainer's Python does with LIBERO; skipped in `make test` where LIBERO is not installed.
+"$bin/python" -m pytest tests/imitation/test_libero_demos.py tests/sims/test_libero_import.py "$@"

@@ -137,7 +137,7 @@ def save_videos(folder: Path, config: EnvConfig, episodes: Episodes, count: int,
     reward = dataclasses.asdict(config.reward.resolved())
     for row, episode in zip(rows, film(config, episodes, rows), strict=True):
         end = "success" if episode.succeeded else "failure"
-        frames = annotate(episode, pictures(episode), reward, config.chunk, f"{episode.task.name}, episode {row}")
+        frames = annotate(episode, pictures(episode), reward, config.chunk, f"episode {row}, {episode.task.name}")
         path = folder / f"{episode.task.name}-{row:04d}-{end}.mp4"
         write_mp4(path, frames, fps)
         print(f"written to {path}")

@@ -87,7 +87,7 @@ def annotate(episode: Episode, frames: Frames, reward: dict[str, Any], chunk: in
         end = ""
         if t == episode.length:
             end = "success" if episode.succeeded else "failed" if episode.failed else "time is up"
-        draw.text((x, y), title or episode.task.name, TEXT, font)
+        draw.text((x, y), _fit(draw, title or episode.task.name, PANEL - 2 * MARGIN, font), TEXT, font)
         draw.text((x, y + LINE), f"step {t} of {episode.length}  {end}", TEXT, font)
         y += 5 * LINE // 2
         for i, label in enumerate(labels):

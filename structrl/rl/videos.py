@@ -40,7 +40,7 @@ class EpisodeVideos(Callback):
         rows, reward = select(cast(Episodes, done), self.episodes), dataclasses.asdict(data.env.reward.resolved())
         fps = data.environment.simulator.control_hz
         for i, (row, episode) in enumerate(zip(rows, film(data.env, done, rows), strict=True)):
-            frames = annotate(episode, pictures(episode), reward, data.env.chunk, f"{episode.task.name}, episode {row}")
+            frames = annotate(episode, pictures(episode), reward, data.env.chunk, f"episode {row}, {episode.task.name}")
             image = Summary.Image(
                 height=frames.shape[1], width=frames.shape[2], colorspace=3, encoded_image_string=gif(frames, fps)
             )
