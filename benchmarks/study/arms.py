@@ -65,10 +65,10 @@ class Scale:
     num_envs: int = 128
     episodes: int = 128
     evaluate: int = 256
-    iterations: int = 60
+    iterations: int = 40
     every: int = 5
     slop: float = 0.007
-    shift: float = 0.018
+    shift: float = 0.028
     learning_rate: float = 6e-5
     critic_learning_rate: float = 1e-3
     noise: float = 1.0
