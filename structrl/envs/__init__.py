@@ -2,5 +2,6 @@
 
 from structrl.envs.chunk_env import ChunkEnv, row_start, start_row
 from structrl.envs.config import EnvConfig, make_env
+from structrl.envs.halves import Halves
 
-__all__ = ["ChunkEnv", "EnvConfig", "make_env", "row_start", "start_row"]
+__all__ = ["ChunkEnv", "EnvConfig", "Halves", "make_env", "row_start", "start_row"]

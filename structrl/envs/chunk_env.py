@@ -60,7 +60,7 @@ class ChunkEnv(EnvBase):
 
     Attributes:
         simulator: the batch, or what is known of one in workers.
-        runner: a ChunkRunner or Pool; `runner.counts` counts invalid starts, failures, unstable physics, clipped steps.
+        runner: a ChunkRunner or Pool.
         last_chunk: the ChunkResult of the last step or, after a reset, None.
         observe_every: environment steps between observations, for recording: in between, the latest one is repeated.
             A multiple of `chunk`; 0 observes after every chunk.
@@ -198,8 +198,22 @@ class ChunkEnv(EnvBase):
             raise ValueError("set_seed needs an integer: starts are a function of it")
         self._seed, self._episode = seed, 0
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the runner counts: invalid starts, failures, unstable physics, clipped steps, lost episodes."""
+        return self.runner.counts
+
+    @property
+    def lost(self) -> np.ndarray:
+        """bool [E], environments whose episode went with its worker, reported by a step or not yet."""
+        return self.runner.lost
+
     def state(self, ids: Ids) -> dict[str, np.ndarray]:
-        """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`."""
+        """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`.
+
+        Raises:
+            EpisodeLostError: one of them is lost, or gets lost now.
+        """
         return self.runner.state(ids) | {"start": self._start[ids].copy()}
 
     def set_state(self, ids: Ids, state: dict[str, np.ndarray]) -> None:

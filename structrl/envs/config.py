@@ -1,5 +1,6 @@
 """From a list of task files to the environment that training, evaluation and demonstrations run."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from torchrl.envs import TransformedEnv
 
 from structrl.envs.chunk_env import ChunkEnv
+from structrl.envs.halves import Halves
 from structrl.lang.spec import TaskSpec
 from structrl.plan import stack_plans
 from structrl.rewards import RewardOptions, StructuredReward
@@ -34,9 +36,12 @@ class EnvConfig:
         python: interpreter of the workers; default: the one that `structrl sims install` made or `register` was told,
             and this one for simulators that have none.
         timeout: seconds that a worker may take for a start, a reset or a chunk before it is taken for dead.
+        overlap: two halves of the environments take turns: one simulates while the policy acts in the other. It changes
+            no episode. It pays where acting and simulating take place on different hardware and cost alike.
 
     Raises:
-        ValueError: fewer than one environment, or than one step per chunk; more workers than environments.
+        ValueError: fewer than one environment, or than one step per chunk; more workers than environments; halves of
+            fewer than two environments or with fewer than two workers.
     """
 
     tasks: list[str]
@@ -47,6 +52,7 @@ class EnvConfig:
     workers: int = 0
     python: str | None = None
     timeout: float = 300.0
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         for key in ("num_envs", "chunk"):
@@ -56,15 +62,25 @@ class EnvConfig:
             raise ValueError(f"env.workers must be 0 to env.num_envs ({self.num_envs}), not {self.workers}")
         if not self.timeout > 0:
             raise ValueError(f"env.timeout must be above 0 s, not {self.timeout}")
+        if self.overlap and self.num_envs < 2:
+            raise ValueError("env.overlap has two halves of the environments take turns: env.num_envs must be above 1")
+        if self.overlap and self.workers == 1:
+            raise ValueError("env.overlap gives each half of the environments its own workers: env.workers must not be 1")
+
+    def sized(self, num_envs: int) -> "EnvConfig":
+        """The same with another number of environments, and no more workers than that allows."""
+        overlap = self.overlap and num_envs > 1
+        workers = min(self.workers, num_envs)
+        return dataclasses.replace(self, num_envs=num_envs, workers=workers, overlap=overlap)
 
 
-def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv:
-    """The environment of a config: `ChunkEnv` with the `StructuredReward` transform.
+def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv | Halves:
+    """The environment of a config: `ChunkEnv` with the `StructuredReward` transform, or two halves with `overlap`.
 
     Args:
         cfg: the config.
         seed: of the starts that the environment draws where it is given none.
-        record: keep atoms and measured values of every step (see `ChunkEnv`).
+        record: keep atoms and measured values of every step (see `ChunkEnv`); such an environment is never halved.
 
     Raises:
         ValueError: no tasks; tasks that name different simulators, contradict each other's or the config's arguments,
@@ -79,6 +95,18 @@ def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> Transformed
     problems = _problems(specs, cfg.reward.resolved().pace == "dynamic", cfg.python)
     if problems:
         raise ValueError("the tasks of this config cannot be run:\n  " + "\n  ".join(problems))
+    if not cfg.overlap or record:
+        return _whole(cfg, specs, seed, record)
+    smaller, workers = cfg.num_envs // 2, cfg.workers // 2
+    return Halves(
+        [
+            _whole(dataclasses.replace(cfg, num_envs=E, workers=W, overlap=False), specs, seed, record)
+            for E, W in ((cfg.num_envs - smaller, cfg.workers - workers), (smaller, workers))
+        ]
+    )
+
+
+def _whole(cfg: EnvConfig, specs: Sequence[TaskSpec], seed: int, record: bool) -> TransformedEnv:
     env = ChunkEnv(_runner(cfg, specs, record), cfg.chunk)
     env.set_seed(seed)
     return TransformedEnv(env, StructuredReward(stack_plans(specs), cfg.reward, cfg.chunk))

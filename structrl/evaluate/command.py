@@ -81,7 +81,7 @@ def evaluate(
         if episodes > INITS:
             raise ValueError(f"a task of {suite} has {INITS} initial states, not {episodes}")
     tasks = len(other.env.tasks)
-    config = dataclasses.replace(other.env, num_envs=min(num_envs or other.env.num_envs, episodes * tasks))
+    config = other.env.sized(min(num_envs or other.env.num_envs, episodes * tasks))
     if video is not None:
         require_av()
         film_config(config, 1)  # complain before the episodes are run
@@ -123,7 +123,7 @@ def evaluate(
             "commit": commit(),
             "versions": versions(),
             "dropped": done.dropped,
-            "invalid_starts": env.runner.counts["invalid_starts"],
+            "invalid_starts": env.counts["invalid_starts"],
             "suite": None if suite is None else summarise_suite(suite, results),
             "tasks": results,
         }

@@ -85,9 +85,7 @@ def film_config(config: EnvConfig, num_envs: int) -> EnvConfig:
     arguments = simulator_class(name).film
     if not arguments:
         raise ValueError(f"simulator '{name}' makes no pictures: its class has no `film` arguments")
-    return dataclasses.replace(
-        config, num_envs=num_envs, workers=min(config.workers, num_envs), chunk=1, sim=config.sim | arguments
-    )
+    return dataclasses.replace(config.sized(num_envs), chunk=1, sim=config.sim | arguments)
 
 
 def replay(env: Any, starts: Sequence[Start], actions: Sequence[NDArray[np.float32]]) -> list[Episode]:

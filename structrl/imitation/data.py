@@ -188,7 +188,7 @@ class DemoData(LightningDataModule):
                 f"no demonstrations at {', '.join(missing) or '(data.demos is empty)'}; record them first: "
                 "structrl demos TASK --episodes N --out FILE.h5"
             )
-        env = make_env(dataclasses.replace(self.env, num_envs=1))
+        env = make_env(self.env.sized(1))
         self.spec, tasks = env_spec(env), env.simulator.tasks
         env.close()
         episodes: list[Episode] = []

@@ -194,6 +194,8 @@ class OnPolicy(pl.LightningModule):
         """Update the policy on the iteration's episodes, and write what happened."""
         with cast(Any, self.trainer).profiler.profile("[structrl] update"):
             clock = time.perf_counter()
+            self.trainer.strategy.barrier("rollout")  # what follows waits for the slowest rank anyway
+            waited, clock = time.perf_counter() - clock, time.perf_counter()
             extra = reweigh(episodes, self.options.reward_weights, self.reward_hook)
             chunks, counts, prepared = self.prepare(episodes)
             numbers, total = number_chunks(
@@ -211,6 +213,10 @@ class OnPolicy(pl.LightningModule):
             losses = update.metrics()
             shift = self.sum(torch.stack([(self._ode(probe) - before).square().mean(), torch.ones(())]))
             seconds = {**episodes.seconds, "update": time.perf_counter() - clock}
+            seconds["idle"] += waited
+            iteration = seconds["collect"] + waited + seconds["update"]
+            policy = seconds["infer"] + seconds["update"]
+            idle_R = self._by_rank(torch.tensor([1 - policy / iteration], device=self.device)).flatten()
 
         table = self.gather(episodes)
         steps = int(table["length"].sum())
@@ -221,10 +227,11 @@ class OnPolicy(pl.LightningModule):
             | prepared
             | extra
             | {f"time/{k}": v for k, v in seconds.items()}
+            | {f"time/idle_share/rank_{rank}": share for rank, share in enumerate(idle_R.tolist())}
             | {
                 "policy/ode_shift": (shift[0] / shift[1]).sqrt().item(),
                 "policy/noise": self.policy.flow.noise,
-                "charts/SPS": steps / sum(seconds.values()),
+                "charts/SPS": steps / iteration,
                 "charts/chunks": total,
                 "charts/iteration": self.trainer.current_epoch,
                 **{f"env/{k}": float(self.sum(torch.tensor(v))) for k, v in self._data.counts.items()},
@@ -235,7 +242,7 @@ class OnPolicy(pl.LightningModule):
         """Write what the evaluation episodes say, under `evaluate/`."""
         table = self.gather(episodes)
         metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
-        self.write(metrics | {"time/evaluate": sum(episodes.seconds.values())})
+        self.write(metrics | {"time/evaluate": episodes.seconds["collect"]})
 
     # -- what the hooks use --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 from torch.utils.data import DataLoader, IterableDataset
 from torchrl.envs import EnvBase
 
-from structrl.envs import EnvConfig, make_env
+from structrl.envs import EnvConfig, Halves, make_env
 from structrl.plan import StackedPlans, stack_plans
 from structrl.rl.actors import deterministic, sampling
 from structrl.rl.groups import GroupStarts
@@ -32,7 +32,7 @@ class RolloutData(pl.LightningDataModule):
         ValueError: episodes that do not spread evenly over the ranks.
     """
 
-    environment: EnvBase
+    environment: EnvBase | Halves
     counts: dict[str, int]
     """Of the latest iteration: what `ChunkRunner.counts` counts."""
 
@@ -55,7 +55,7 @@ class RolloutData(pl.LightningDataModule):
         if self.seed < 0:
             raise ValueError(f"data.seed must be 0 or more, not {self.seed}")
 
-    def make_environment(self) -> EnvBase:
+    def make_environment(self) -> EnvBase | Halves:
         """The batch of environments of this rank."""
         return make_env(self.env, seed=self.seed)
 
@@ -106,12 +106,12 @@ class RolloutData(pl.LightningDataModule):
         """The episodes of a training iteration."""
         module = cast(Any, self.trainer).lightning_module
         module.begin(iteration)
-        before = dict(self.environment.runner.counts)
+        before = dict(self.environment.counts)
         rounds: list[Episodes] = []
         with self._profile("collect"):
             while not rounds or module.wants_more(rounds):
                 rounds.append(self._run_round(module, iteration, len(rounds)))
-        self.counts = {k: count - before[k] for k, count in self.environment.runner.counts.items()}
+        self.counts = {k: count - before[k] for k, count in self.environment.counts.items()}
         return module.select(rounds)
 
     def _run_round(self, module: Any, iteration: int, round_: int) -> Episodes:

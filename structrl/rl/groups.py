@@ -16,6 +16,7 @@ from torch import Tensor
 from structrl.rl.options import GRPOOptions
 from structrl.rl.rollout import ENV, EPISODE, Act, Episodes
 from structrl.sims.base import Start
+from structrl.sims.runner import EpisodeLostError
 
 
 class GroupStartError(RuntimeError):
@@ -27,7 +28,7 @@ class GroupStarts:
 
     Args:
         act: the policy.
-        env: the environment; its `runner.state` is everything that the episode's future depends on.
+        env: the environment; its `state` is everything that the episode's future depends on.
         starts: equal starts are one group.
 
     Attributes:
@@ -39,17 +40,22 @@ class GroupStarts:
     """
 
     def __init__(self, act: Act, env: Any, starts: Sequence[Start]):
-        self.act, self.runner, self.starts = act, getattr(env, "base_env", env).runner, starts
+        self.act, self.env, self.starts = act, getattr(env, "base_env", env), starts
         self.seen: dict[Start, dict[str, bytes]] = {}
         self.members = 0
 
     def __call__(self, td: TensorDict, chunk_B: Tensor, episode_B: Tensor) -> TensorDict:
         """Check new episodes, then act."""
         new = chunk_B == 0
-        if new.any():
-            state = self.runner.state(td[ENV][new].numpy())
-            for i, row in enumerate(episode_B[new].tolist()):
-                self._compare(self.starts[row], {name: _digest(x[i]) for name, x in state.items()})
+        while True:
+            present = new & ~torch.from_numpy(self.env.lost)[td[ENV]]  # who is lost has no state, and is dropped
+            try:
+                state = self.env.state(td[ENV][present].numpy()) if present.any() else {}
+                break
+            except EpisodeLostError:  # just now: fewer are left
+                continue
+        for i, row in enumerate(episode_B[present].tolist()):
+            self._compare(self.starts[row], {name: _digest(x[i]) for name, x in state.items()})
         return self.act(td, chunk_B, episode_B)
 
     def _compare(self, start: Start, digest: dict[str, bytes]) -> None:

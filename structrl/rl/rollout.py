@@ -12,6 +12,7 @@ run again: a start that crashes its simulator would do so for ever, and one that
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,6 +23,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from structrl import keys
+from structrl.envs.halves import Halves
 from structrl.sims.base import Start
 
 ENV = "env"  # int64 [B], environment number of each row that `act` and `on_chunk` get
@@ -56,8 +58,9 @@ class Episodes:
             start (as executed), reward_parts (summed) and, where the environment has a plan, complete, unpaid, undone,
             out_of_order, at_reset [P, N] bool, credited_at, interval [P, N] and bunched [P].
         final: [P], observation, task and reward_state after the last chunk.
-        seconds: wall time spent in `simulate`, `observe` (rendering, with cameras; workers' belongs to
-            `simulate`) and `infer`.
+        seconds: wall time of the whole (`collect`), and of it in `simulate`, `observe` (rendering, with cameras;
+            workers' belongs to `simulate`) and `infer`; with halves these overlap, and `idle` is how long the policy
+            waited for one that simulates.
         kept: int64 [P], the row of each episode in the list of starts; `arange(P)` where none was dropped.
         asked: length of that list.
     """
@@ -85,7 +88,7 @@ class Episodes:
 
 
 def run_episodes(
-    env: EnvBase,
+    env: EnvBase | Halves,
     act: Act,
     starts: Sequence[Start],
     *,
@@ -95,7 +98,8 @@ def run_episodes(
     """Run every episode of `starts`, each from its start to its end.
 
     Args:
-        env: a batch of E chunk environments (structrl.envs), left standing still.
+        env: a batch of E chunk environments (structrl.envs), left standing still; of halves, one simulates while `act`
+            is asked for the actions of the other.
         act: writes ACTION, and whatever else of the policy is to be stored. It sees only running environments.
         starts: the episodes; at least one.
         on_chunk: called after every step with the same rows; `next` of a dropped episode's last one says so.
@@ -108,75 +112,137 @@ def run_episodes(
     """
     if not starts:
         raise ValueError("no episodes to run: the list of starts is empty")
-    E = env.batch_size[0]
-    check = _FiniteCheck(env, starts)
+    began = time.perf_counter()
+    lanes = [_Lane(env, 0)] if isinstance(env, EnvBase) else [*map(_Lane, env.parts, env.firsts)]
+    check = _FiniteCheck(lanes[0].env, starts)
     rows_of_starts = torch.tensor([[s.task, s.init, *s.seed] for s in starts], dtype=torch.int64)
-    episode = torch.full((E,), -1)
-    chunk = torch.zeros(E, dtype=torch.int64)
     next_episode = finished = steps = 0
-    seconds = {"simulate": 0.0, "infer": 0.0}
-    observing = -_observe_seconds(env)
+    infer = idle = 0.0
     chunks: list[TensorDict] = []
     ends: list[TensorDict] = []
     lost: list[int] = []  # episodes that were dropped
 
-    td = _standing_still(env)
-    free = torch.arange(E)
-    while True:
-        # every free environment takes the next episode, lowest environment first
-        clock = time.perf_counter()
-        taken = free[: len(starts) - next_episode]
-        if len(taken):
-            episode[taken] = torch.arange(next_episode, next_episode + len(taken))
-            chunk[taken] = 0
-            next_episode += len(taken)
-            td = _reset(env, td, taken, rows_of_starts[episode[taken]])
-        episode[free[len(taken) :]] = -1
-        rows = (episode >= 0).nonzero().squeeze(-1)
+    turn = 0
+    while any(lane.running for lane in lanes) or next_episode < len(starts):
+        lane = lanes[turn % len(lanes)]
+        turn += 1
+        if lane.running:
+            idle += lane.wait()
+            rows, acted, stepped = lane.rows, lane.acted, lane.stepped
+            episode, chunk = lane.episode[rows], lane.chunk[rows]
+            outcome = stepped.get("next")[rows]
+            check("reward", outcome.get(keys.REWARD), episode, chunk)
+            record = acted.exclude(*_NOT_STORED).set("next", outcome.select(*_OUTCOME))
+            record.set(EPISODE, episode).set(CHUNK, chunk)
+            chunks.append(record)
+            done = outcome.get(keys.DONE).squeeze(-1)
+            if done.any():
+                ends.append(outcome[done].set(EPISODE, episode[done]))
+            if on_chunk is not None:
+                on_chunk(acted.set("next", outcome), chunk, episode)
+            dropped = outcome.get(keys.DROPPED, torch.zeros(len(rows), 1, dtype=torch.bool)).squeeze(-1)
+            lost += episode[dropped].tolist()
+            lane.advance(done)
+            finished += int(done.sum())
+            steps += int(outcome.get(keys.STEPS).sum())
+            if progress is not None:
+                progress(finished, steps)
+        next_episode += lane.begin(next_episode, rows_of_starts)
+        rows = lane.rows
         if not len(rows):
-            break
-        seconds["simulate"] += time.perf_counter() - clock
-
-        seen = td[rows].set(ENV, rows)
-        check("observation", seen.get(keys.OBSERVATION), episode[rows], chunk[rows])
+            continue
+        seen = lane.td[rows].set(ENV, rows + lane.first)
+        check("observation", seen.get(keys.OBSERVATION), lane.episode[rows], lane.chunk[rows])
         clock = time.perf_counter()
-        acted = act(seen, chunk[rows], episode[rows])
-        seconds["infer"] += time.perf_counter() - clock
-        check("action", acted.get(keys.ACTION), episode[rows], chunk[rows])
-
-        clock = time.perf_counter()
-        action = torch.zeros(E, *acted.get(keys.ACTION).shape[1:])
-        action[rows] = acted.get(keys.ACTION).to(action)
-        stepped = env.step(td.set(keys.ACTION, action))
-        seconds["simulate"] += time.perf_counter() - clock
-        outcome = stepped.get("next")[rows]
-        check("reward", outcome.get(keys.REWARD), episode[rows], chunk[rows])
-
-        record = acted.exclude(*_NOT_STORED).set("next", outcome.select(*_OUTCOME))
-        record.set(EPISODE, episode[rows]).set(CHUNK, chunk[rows])
-        chunks.append(record)
-        done = outcome.get(keys.DONE).squeeze(-1)
-        if done.any():
-            ends.append(outcome[done].set(EPISODE, episode[rows][done]))
-        if on_chunk is not None:
-            on_chunk(acted.set("next", outcome), chunk[rows], episode[rows])
-        lost += episode[rows][
-            outcome.get(keys.DROPPED, torch.zeros(len(rows), 1, dtype=torch.bool)).squeeze(-1)
-        ].tolist()
-        chunk[rows] += 1
-        td = step_mdp(stepped)
-        free = torch.cat([(episode < 0).nonzero().squeeze(-1), rows[done]]).sort().values
-        finished += int(done.sum())
-        steps += int(outcome.get(keys.STEPS).sum())
-        if progress is not None:
-            progress(finished, steps)
-    seconds["observe"] = observing + _observe_seconds(env)
+        acted = act(seen, lane.chunk[rows], lane.episode[rows])
+        infer += time.perf_counter() - clock
+        check("action", acted.get(keys.ACTION), lane.episode[rows], lane.chunk[rows])
+        lane.step(acted, None if isinstance(env, EnvBase) else env)
+    seconds = {
+        "collect": time.perf_counter() - began,
+        "simulate": sum(lane.simulate for lane in lanes),
+        "observe": sum(lane.observe for lane in lanes),
+        "infer": infer,
+        "idle": idle,
+    }
     seconds["simulate"] -= seconds["observe"]
     return _collect(chunks, ends, lost, rows_of_starts, seconds)
 
 
-def _observe_seconds(env: EnvBase) -> float:
-    return getattr(getattr(env, "base_env", env), "observe_seconds", 0.0)
+class _Lane:
+    """Environments that step together: all of them, or a half.
+
+    Attributes:
+        env, first: the batch, and the number of its first environment.
+        td: what the environments say, [E].
+        episode, chunk: int64 [E], the episode that each runs (-1: none), and how many chunks of it are over.
+        rows: int64 [B], environments that run one.
+        running: whether a step has been begun whose outcome nobody has taken.
+        acted, stepped: of this step: what the policy wrote [B], and, after `wait`, the environments' answer [E].
+        simulate: seconds in resets and steps, observing included.
+    """
+
+    acted: TensorDict
+    stepped: TensorDict
+
+    def __init__(self, env: EnvBase, first: int):
+        self.env, self.first = env, first
+        E = env.batch_size[0]
+        self.td = _standing_still(env)
+        self.episode, self.chunk = torch.full((E,), -1), torch.zeros(E, dtype=torch.int64)
+        self.rows = torch.zeros(0, dtype=torch.int64)
+        self.running, self.simulate, self._observed = False, 0.0, self._observe_seconds()
+        self._begun: Future[None] | None = None
+
+    def _observe_seconds(self) -> float:
+        return getattr(getattr(self.env, "base_env", self.env), "observe_seconds", 0.0)
+
+    @property
+    def observe(self) -> float:
+        """Seconds in observing, since construction."""
+        return self._observe_seconds() - self._observed
+
+    def begin(self, next_episode: int, starts: Tensor) -> int:
+        """Every environment without an episode takes the next one, lowest first; how many there were to take."""
+        clock = time.perf_counter()
+        taken = (self.episode < 0).nonzero().squeeze(-1)[: len(starts) - next_episode]
+        if len(taken):
+            self.episode[taken] = torch.arange(next_episode, next_episode + len(taken))
+            self.chunk[taken] = 0
+            self.td = _reset(self.env, self.td, taken, starts[self.episode[taken]])
+        self.rows = (self.episode >= 0).nonzero().squeeze(-1)
+        self.simulate += time.perf_counter() - clock
+        return len(taken)
+
+    def step(self, acted: TensorDict, halves: Halves | None) -> None:
+        """Execute the action chunks of `acted`; in a thread, where there are halves."""
+        action = torch.zeros(*self.env.batch_size, *acted.get(keys.ACTION).shape[1:])
+        action[self.rows] = acted.get(keys.ACTION).to(action)
+        self.acted, self.running = acted, True
+        self.td.set(keys.ACTION, action)
+        if halves is None:
+            self._step()
+        else:
+            self._begun = halves.submit(self._step)
+
+    def _step(self) -> None:
+        clock = time.perf_counter()
+        self.stepped = cast(TensorDict, self.env.step(self.td))
+        self.simulate += time.perf_counter() - clock
+
+    def wait(self) -> float:
+        """Until the step is over; seconds waited."""
+        clock = time.perf_counter()
+        if self._begun is not None:
+            self._begun.result()
+        self.running = False
+        return time.perf_counter() - clock
+
+    def advance(self, done: Tensor) -> None:
+        """Go on to the next chunk; `done` [B] are the environments of `rows` whose episode is over."""
+        self.chunk[self.rows] += 1
+        self.episode[self.rows[done]] = -1
+        self.td = step_mdp(self.stepped)
 
 
 def _standing_still(env: EnvBase) -> TensorDict:

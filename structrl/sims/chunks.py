@@ -70,6 +70,11 @@ class ChunkRunner:
         """[E], environments that stand still until their reset."""
         return self.success | self.failed | self.truncated
 
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """[E], all False."""
+        return self.dropped
+
     def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
         """Begin episodes of environments `ids` at `starts` (same order).
 

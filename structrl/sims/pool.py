@@ -24,7 +24,7 @@ from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Start
 from structrl.sims.process import WorkerFault, WorkerProcess
 from structrl.sims.remote import RemoteExpert, RemoteSimulator
-from structrl.sims.runner import ChunkResult, InvalidStartError, check_actions, check_starts
+from structrl.sims.runner import ChunkResult, EpisodeLostError, InvalidStartError, check_actions, check_starts
 from structrl.sims.wire import Answer, Layout
 
 log = logging.getLogger(__name__)
@@ -248,6 +248,11 @@ class Pool:
         """[E], environments that stand still until their reset; a loss that no chunk has reported is not done."""
         return self.success | self.failed | self.truncated | self.dropped
 
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """[E], episodes that are lost, reported by a chunk or not yet."""
+        return self.dropped | self._lost
+
     def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
         """Begin episodes of environments `ids` at `starts`; see `ChunkRunner.reset`.
 
@@ -334,7 +339,7 @@ class Pool:
         """Everything to continue the episodes of `ids` bit for bit, each [n, ...]; see `set_state`.
 
         Raises:
-            ValueError: one of them is dropped, or gets lost now.
+            EpisodeLostError: one of them is dropped, or gets lost now.
         """
         ids = np.asarray(ids, np.int64)
         self._still_there(ids)
@@ -362,9 +367,9 @@ class Pool:
         self._call("set_state", fields, lambda w, answer: self._take(w, ids[self._worker_of[ids] == w]))
 
     def _still_there(self, ids: Ids) -> None:
-        gone = ids[(self.dropped | self._lost)[ids]]
+        gone = ids[self.lost[ids]]
         if len(gone):
-            raise ValueError(f"the episodes of environments {gone.tolist()} are dropped; they have no state")
+            raise EpisodeLostError(f"the episodes of environments {gone.tolist()} are dropped; they have no state")
 
     def make_expert(self, target: str, **arguments: Any) -> "RemoteExpert":
         """Construct the scripted expert `package.module:Class` in every worker; in rebuilt ones too."""

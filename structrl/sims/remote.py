@@ -39,15 +39,17 @@ class RemoteExpert:
         self._pool, self._number = pool, number
 
     def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
-        """Begin episodes."""
+        """Begin episodes; those that are lost already have no simulator to be played in."""
         pool = self._pool
+        parts = {w: at[~pool.lost[ids[at]]] for w, at in pool._by_worker(ids).items()}
         fields = {
             w: {
                 "expert": self._number,
                 "ids": pool._local[ids[at]].tolist(),
                 "starts": [(int(s.task), int(s.init), [int(n) for n in s.seed]) for s in (starts[i] for i in at)],
             }
-            for w, at in pool._by_worker(ids).items()
+            for w, at in parts.items()
+            if len(at)
         }
         pool._call("expert_reset", fields)
 

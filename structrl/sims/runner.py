@@ -18,6 +18,10 @@ class InvalidStartError(ValueError):
     """A task whose episodes are over before their first step, however often the start is redrawn."""
 
 
+class EpisodeLostError(ValueError):
+    """Something was asked of an episode that is lost with its worker."""
+
+
 @dataclass(frozen=True)
 class ChunkResult:
     """What one chunk did, for all E environments; the flags of an environment stay until its reset.
@@ -54,7 +58,8 @@ class SimulatorInfo(Protocol):
 class Runner(Protocol):
     """Episodes of E environments, one action chunk at a time; `ChunkRunner` says what the members mean.
 
-    `dropped` [E] marks episodes that were lost; they are done, and are no episodes at all.
+    `dropped` [E] marks episodes that were lost; they are done, and are no episodes at all. `lost` [E] are these and
+    those whose loss the next chunk will report.
     """
 
     record: bool
@@ -77,6 +82,10 @@ class Runner(Protocol):
     @property
     def done(self) -> NDArray[np.bool_]:
         """[E], environments that stand still until their reset."""
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """[E], episodes that are lost."""
 
     def reset(self, ids: Ids, starts: Sequence[Start]) -> None:
         """Begin episodes of environments `ids` at `starts`."""

@@ -2,7 +2,7 @@
 
 from torchrl.envs import TransformedEnv
 
-from structrl.envs import ChunkEnv, EnvConfig
+from structrl.envs import ChunkEnv, EnvConfig, Halves
 from structrl.plan import stack_plans
 from structrl.policies.compact import CompactVLA
 from structrl.policies.protocol import VLASpec
@@ -23,6 +23,10 @@ def toy_env(num_envs: int, tasks: tuple = TASKS) -> TransformedEnv:
     return TransformedEnv(ChunkEnv(simulator, CHUNK), StructuredReward(stack_plans(tasks), RewardOptions(), CHUNK))
 
 
+def toy_halves(num_envs: int, tasks: tuple = TASKS) -> Halves:
+    return Halves([toy_env(num_envs - num_envs // 2, tasks), toy_env(num_envs // 2, tasks)])
+
+
 class ToyData(RolloutData):
     """RolloutData on the toy simulator; `env.tasks` is not read."""
 
@@ -33,13 +37,17 @@ class ToyData(RolloutData):
         evaluate_episodes: int = 6,
         seed: int | None = None,
         easy: bool = False,
+        overlap: bool = False,
     ):
         self.tasks = EASY if easy else TASKS
-        env = EnvConfig(tasks=["toy"], num_envs=num_envs, chunk=CHUNK)
+        env = EnvConfig(tasks=["toy"], num_envs=num_envs, chunk=CHUNK, overlap=overlap)
         super().__init__(env, episodes_per_iteration, evaluate_episodes, seed)
 
-    def make_environment(self) -> TransformedEnv:
-        return toy_env(self.env.num_envs, self.tasks)
+    def make_environment(self) -> TransformedEnv | Halves:
+        E = self.env.num_envs
+        if self.env.overlap:
+            return toy_halves(E, self.tasks)
+        return toy_env(E, self.tasks)
 
 
 def small_policy(spec: VLASpec) -> CompactVLA:

@@ -16,7 +16,7 @@ from torchrl.envs import TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
 from structrl import keys
-from structrl.envs import ChunkEnv
+from structrl.envs import ChunkEnv, Halves
 from structrl.plan import stack_plans
 from structrl.rewards import RewardOptions, StructuredReward
 from structrl.rl.rollout import run_episodes
@@ -73,8 +73,11 @@ def action_of(e, chunk, dims=2):
 
 
 def episodes(runner, count=12):
-    """The table and chunks of `count` episodes under actions that the episode number decides."""
-    env = TransformedEnv(ChunkEnv(runner, H), StructuredReward(stack_plans(TASKS), RewardOptions(), H))
+    """The table and chunks of `count` episodes, in a runner, simulator or halves, under actions that the episode number decides."""
+    if isinstance(runner, Halves):
+        env = runner
+    else:
+        env = TransformedEnv(ChunkEnv(runner, H), StructuredReward(stack_plans(TASKS), RewardOptions(), H))
 
     def act(td, chunk, episode):
         actions = [action_of(int(e), int(c)) for e, c in zip(episode, chunk, strict=True)]
