@@ -65,7 +65,7 @@ class EnvConfig:
         if self.overlap and self.num_envs < 2:
             raise ValueError("env.overlap has two halves of the environments take turns: env.num_envs must be above 1")
         if self.overlap and self.workers == 1:
-            raise ValueError("env.overlap gives each half of the environments its own workers: env.workers must not be 1")
+            raise ValueError("env.overlap gives each half of the environments its own workers: env.workers cannot be 1")
 
     def sized(self, num_envs: int) -> "EnvConfig":
         """The same with another number of environments, and no more workers than that allows."""
@@ -74,13 +74,26 @@ class EnvConfig:
         return dataclasses.replace(self, num_envs=num_envs, workers=workers, overlap=overlap)
 
 
-def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv | Halves:
-    """The environment of a config: `ChunkEnv` with the `StructuredReward` transform, or two halves with `overlap`.
+def make_halves(cfg: EnvConfig, seed: int = 0) -> TransformedEnv | Halves:
+    """As `make_env`, in two halves if the config wants overlap.
+
+    Raises:
+        as `make_env`.
+    """
+    if not cfg.overlap:
+        return make_env(cfg, seed)
+    smaller, workers = cfg.num_envs // 2, cfg.workers // 2
+    sizes = (cfg.num_envs - smaller, cfg.workers - workers), (smaller, workers)
+    return Halves([make_env(dataclasses.replace(cfg, num_envs=E, workers=W, overlap=False), seed) for E, W in sizes])
+
+
+def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> TransformedEnv:
+    """The environment of a config, undivided: `ChunkEnv` with the `StructuredReward` transform.
 
     Args:
         cfg: the config.
         seed: of the starts that the environment draws where it is given none.
-        record: keep atoms and measured values of every step (see `ChunkEnv`); such an environment is never halved.
+        record: keep atoms and measured values of every step (see `ChunkEnv`).
 
     Raises:
         ValueError: no tasks; tasks that name different simulators, contradict each other's or the config's arguments,
@@ -95,18 +108,6 @@ def make_env(cfg: EnvConfig, seed: int = 0, record: bool = False) -> Transformed
     problems = _problems(specs, cfg.reward.resolved().pace == "dynamic", cfg.python)
     if problems:
         raise ValueError("the tasks of this config cannot be run:\n  " + "\n  ".join(problems))
-    if not cfg.overlap or record:
-        return _whole(cfg, specs, seed, record)
-    smaller, workers = cfg.num_envs // 2, cfg.workers // 2
-    return Halves(
-        [
-            _whole(dataclasses.replace(cfg, num_envs=E, workers=W, overlap=False), specs, seed, record)
-            for E, W in ((cfg.num_envs - smaller, cfg.workers - workers), (smaller, workers))
-        ]
-    )
-
-
-def _whole(cfg: EnvConfig, specs: Sequence[TaskSpec], seed: int, record: bool) -> TransformedEnv:
     env = ChunkEnv(_runner(cfg, specs, record), cfg.chunk)
     env.set_seed(seed)
     return TransformedEnv(env, StructuredReward(stack_plans(specs), cfg.reward, cfg.chunk))

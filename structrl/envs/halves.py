@@ -75,7 +75,7 @@ class Halves:
 
     def fake_tensordict(self) -> TensorDictBase:
         """Zeros for all E environments."""
-        return torch.cat([part.fake_tensordict() for part in self.parts])  # type: ignore[arg-type]
+        return torch.cat([part.fake_tensordict() for part in self.parts])
 
     @property
     def lost(self) -> np.ndarray:

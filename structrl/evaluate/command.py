@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 import structrl
-from structrl.envs import EnvConfig, make_env
+from structrl.envs import EnvConfig, make_env, make_halves
 from structrl.evaluate.episodes import EpisodeWriter, versions
 from structrl.evaluate.recorder import EpisodeRecorder
 from structrl.evaluate.replay import film, film_config, select
@@ -85,7 +85,8 @@ def evaluate(
     if video is not None:
         require_av()
         film_config(config, 1)  # complain before the episodes are run
-    env = make_env(config, record=save_episodes is not None)
+    # recording reads an undivided batch; overlap changes no episode
+    env = make_halves(config) if save_episodes is None else make_env(config, record=True)
     try:
         policy = own.actor_critic(env_spec(env))
         load_actor(policy, str(checkpoint))

@@ -3,7 +3,6 @@
 Shapes: B batch, H x A action chunk, R all recorded environment steps of all demonstrations, O their observations.
 """
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path

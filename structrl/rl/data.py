@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 from torch.utils.data import DataLoader, IterableDataset
 from torchrl.envs import EnvBase
 
-from structrl.envs import EnvConfig, Halves, make_env
+from structrl.envs import EnvConfig, Halves, make_halves
 from structrl.plan import StackedPlans, stack_plans
 from structrl.rl.actors import deterministic, sampling
 from structrl.rl.groups import GroupStarts
@@ -57,7 +57,7 @@ class RolloutData(pl.LightningDataModule):
 
     def make_environment(self) -> EnvBase | Halves:
         """The batch of environments of this rank."""
-        return make_env(self.env, seed=self.seed)
+        return make_halves(self.env, seed=self.seed)
 
     def setup(self, stage: str) -> None:
         """Start the simulator."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from structrl.lang.spec import TaskSpec
 from structrl.sims.base import ActionSpec, AtomTest, Ids, Start
-from structrl.sims.process import WorkerFault, WorkerProcess
+from structrl.sims.process import WorkerFault, WorkerProcess, diagnosis
 from structrl.sims.remote import RemoteExpert, RemoteSimulator
 from structrl.sims.runner import ChunkResult, EpisodeLostError, InvalidStartError, check_actions, check_starts
 from structrl.sims.wire import Answer, Layout
@@ -98,8 +98,8 @@ class Pool:
             if not isinstance(error, WorkerFault):
                 raise
             if error.kind in ("ValueError", "TypeError"):
-                raise ValueError(error.message) from PoolError(_told(error))
-            raise PoolError(f"simulator '{name}' cannot be started: {_told(error)}") from None
+                raise ValueError(error.message) from PoolError(diagnosis(error))
+            raise PoolError(f"simulator '{name}' cannot be started: {diagnosis(error)}") from None
         self.sim = opened[0]
         self._make_arrays(opened[0])
 
@@ -210,7 +210,7 @@ class Pool:
             self._strikes[w] += 1
             self._recent.append(True)
             self.counts["restarts"] += 1
-            told = _told(fault, process)
+            told = diagnosis(fault, process)
             log.warning("%s; %d running episodes are dropped, the worker is started again", told, len(lost))
             failures = sum(self._recent)
             if self._strikes[w] >= STRIKES:
@@ -388,16 +388,6 @@ class Pool:
 def _truth(flags: np.ndarray) -> np.ndarray:
     """Booleans of shared memory, whatever bytes a worker wrote."""
     return flags.view(np.uint8) != 0
-
-
-def _told(fault: WorkerFault, process: WorkerProcess | None = None) -> str:
-    """A fault with everything that helps to find its cause."""
-    parts = [str(fault)]
-    if fault.traceback:
-        parts.append(f"traceback of the worker:\n{fault.traceback.rstrip()}")
-    if process is not None and (output := process.output()):
-        parts.append(f"it printed:\n{output}")
-    return "\n".join(parts)
 
 
 def _kill(processes: list[WorkerProcess]) -> None:

@@ -225,3 +225,13 @@ def check_hello(answer: Mapping[str, Any]) -> dict[str, str]:
         if theirs[what] != mine:
             raise WorkerFault(f"the worker has {what} {theirs[what]}, the trainer {mine}; install the same structrl")
     return dict(versions)
+
+
+def diagnosis(fault: WorkerFault, process: WorkerProcess | None = None) -> str:
+    """A fault with everything that helps to find its cause."""
+    parts = [str(fault)]
+    if fault.traceback:
+        parts.append(f"traceback of the worker:\n{fault.traceback.rstrip()}")
+    if process is not None and (output := process.output()):
+        parts.append(f"it printed:\n{output}")
+    return "\n".join(parts)

@@ -3,6 +3,8 @@
 Bit for bit where the policy is asked row by row: kernels may round otherwise with another number of rows.
 """
 
+import os
+import signal
 import threading
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from torchrl.envs import TransformedEnv
 
 from structrl import keys
-from structrl.envs import ChunkEnv, EnvConfig, Halves, config, make_env
+from structrl.envs import ChunkEnv, EnvConfig, Halves, config, make_env, make_halves
 from structrl.plan import stack_plans
 from structrl.policies.actor_critic import ActorCritic
 from structrl.policies.compact import CompactVLA
@@ -28,8 +30,8 @@ from structrl.sims.pool import Pool
 from tests.rl.test_module import train
 from tests.rl.toy_data import TASKS, ToyData, small_policy, toy_env, toy_halves
 from tests.sims.faulty import FaultySimulator
-from tests.sims.test_pool import H, assert_same, assert_the_rest_is_undisturbed, start
 from tests.sims.test_pool import TASKS as FAULTY_TASKS
+from tests.sims.test_pool import H, assert_same, assert_the_rest_is_undisturbed, start
 from tests.sims.test_pool import episodes as pool_episodes
 from tests.toy import toy_task
 
@@ -83,7 +85,7 @@ def test_tabletop_episodes_are_those_of_one_batch(workers, sim):
             ["tabletop/pack_lunch"], num_envs=7, sim={"threads": 1} | sim, overlap=overlap,
             workers=workers if overlap else 0,
         )  # fmt: skip
-        env = make_env(cfg)
+        env = make_halves(cfg)
         assert isinstance(env, Halves) == overlap
         made.append(rollout(env, 9, lambda spec: CompactVLA(spec)))
         assert env.counts["unstable"] == 0
@@ -92,7 +94,7 @@ def test_tabletop_episodes_are_those_of_one_batch(workers, sim):
 
 
 def test_a_run_is_the_same():
-    (one, history), (two, other) = (train(3, data=ToyData(seed=4, overlap=overlap)) for overlap in (False, True))
+    (_, history), (_, other) = (train(3, data=ToyData(seed=4, overlap=overlap)) for overlap in (False, True))
     for a, b in zip(history.weights, other.weights, strict=True):
         for name in a:
             torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=1e-4)
@@ -203,7 +205,7 @@ def test_a_group_loses_the_member_whose_worker_dies(phase):
         state = pool.state
 
         def dies(ids):
-            pool._processes[0].kill()
+            os.kill(pool._processes[0].process.pid, signal.SIGKILL)
             pool.state = state
             return state(ids)
 
@@ -232,7 +234,7 @@ def test_an_error_in_a_half_is_the_error_of_the_run():
 def test_configs_that_cannot_be_halved(monkeypatch):
     with pytest.raises(ValueError, match=r"env\.num_envs must be above 1"):
         EnvConfig(["a"], num_envs=1, overlap=True)
-    with pytest.raises(ValueError, match=r"env\.workers must not be 1"):
+    with pytest.raises(ValueError, match=r"env\.workers cannot be 1"):
         EnvConfig(["a"], num_envs=4, workers=1, overlap=True)
     big = EnvConfig(["a"], num_envs=8, workers=4, overlap=True)
     assert (big.sized(1).overlap, big.sized(1).workers) == (False, 1)
@@ -240,4 +242,6 @@ def test_configs_that_cannot_be_halved(monkeypatch):
 
     monkeypatch.setitem(registry.BUILTIN, "toy", "tests.toy:ToySimulator")
     monkeypatch.setattr(config, "load_task", lambda name: toy_task(2))
-    assert not isinstance(make_env(EnvConfig(["toy"], num_envs=4, overlap=True), record=True), Halves)
+    wanted = EnvConfig(["toy"], num_envs=5, overlap=True)
+    assert not isinstance(make_env(wanted, record=True), Halves)
+    assert [part.batch_size[0] for part in make_halves(wanted).parts] == [3, 2]

@@ -73,7 +73,7 @@ def action_of(e, chunk, dims=2):
 
 
 def episodes(runner, count=12):
-    """The table and chunks of `count` episodes, in a runner, simulator or halves, under actions that the episode number decides."""
+    """`count` episodes in a runner, simulator or halves, under actions that the episode number decides."""
     if isinstance(runner, Halves):
         env = runner
     else:
@@ -298,6 +298,7 @@ TRAINER = """
     pool = Pool("toy", "tests.sims.faulty:FaultySimulator", [toy_task(2)], 4, 4, arguments, workers=2)
     pool.reset(np.arange(4), [Start(0, -1, (7, 1, 3, e)) for e in range(4)])
     print(*(p.process.pid for p in pool._processes), flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -314,9 +315,10 @@ def test_no_worker_outlives_the_trainer(how):
     """Also not one that is stopped in the middle of a chunk."""
     end = {"exception": "raise ValueError('a bug')"}.get(how, "pool.run(np.ones((4, 4, 2), np.float32))")
     before = {*os.listdir("/dev/shm")} if Path("/dev/shm").is_dir() else set()
-    trainer = run_python(TRAINER + "    " + end, stdout=subprocess.PIPE)
+    trainer = run_python(TRAINER + "    " + end, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     workers = [int(pid) for pid in trainer.stdout.readline().split()]
     assert len(workers) == 2 and all(map(alive, workers))
+    print(file=trainer.stdin, flush=True)
     if how != "exception":
         time.sleep(0.5)  # it hangs in `run` now
         trainer.send_signal({"sigkill": signal.SIGKILL, "interrupt": signal.SIGINT, "sigterm": signal.SIGTERM}[how])
