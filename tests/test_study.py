@@ -9,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from benchmarks.study.__main__ import report
 from benchmarks.study.arms import ARMS, COMPARISONS, MAIN
+from benchmarks.study.results import load
 from benchmarks.study.statistics import area, sign_flip, steps_to, t_interval
 
 CURVE = [(0, 0.0), (100, 0.2), (300, 0.4)]
@@ -46,21 +47,53 @@ def test_t_interval_covers():
     assert covered == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
 
 
+def write_run(folder, values, iterations=2, finished=True):
+    """A run as `structrl fit` leaves it behind, with `values` of success at 0, 1000, 2000, ... steps."""
+    (folder / "checkpoints").mkdir(parents=True)
+    folder.with_suffix(".yaml").write_text(f"trainer: {{max_epochs: {iterations}}}")
+    if finished:
+        (folder / f"checkpoints/epoch-{iterations - 1:05d}.ckpt").touch()
+    with SummaryWriter(str(folder / "tensorboard")) as log:
+        for i, value in enumerate(values):
+            log.add_scalar("evaluate/task/t/success", value, 1000 * i)
+            log.add_scalar("evaluate/task/t/subtask/pick/rate", value, 1000 * i)
+            log.add_scalar("evaluate/reward/audit/out_of_order", 0.5, 1000 * i)
+            for name in ("simulate", "observe", "infer", "update"):
+                log.add_scalar(f"time/{name}", 2.0, 1000 * i)
+
+
 def test_report_of_runs(tmp_path):
     """Two arms, three blocks: differences are taken within blocks."""
     for block, base in enumerate((0.0, 0.2, 0.4)):
         for arm, gain in (("sparse-seeing", 0.0), ("structrl-seeing", 0.1)):
-            with SummaryWriter(str(tmp_path / f"runs/block_{block}/{arm}/tensorboard")) as log:
-                for step in (0, 1000, 2000):
-                    log.add_scalar("evaluate/task/t/success", base + (gain + 0.01 * block) * (step > 0), step)
+            later = base + gain + 0.01 * block
+            write_run(tmp_path / f"runs/block_{block}/{arm}", [base, later, later])
+    write_run(tmp_path / "runs/block_1000/sparse-seeing", [0.9, 0.9, 0.9])
+    write_run(tmp_path / "runs/block_0/sparse-blind", [0.9, 0.9], finished=False)
     text = report(tmp_path / "runs", "t", tmp_path / "out")
-    assert "| sparse-seeing | 3 |" in text and "| structrl-seeing | 3 |" in text
+    assert "| sparse-seeing | 3 (0, 1, 2) |" in text and "| structrl-seeing | 3 (0, 1, 2) |" in text
+    assert "Not finished, not in here: sparse-blind of block 0." in text and "| sparse-blind" not in text
     row = next(line for line in text.splitlines() if line.startswith("| structrl-seeing - sparse-seeing"))
     assert row.split("|")[2:4] == [" 3 ", " +0.0750 "]
     assert row.split("|")[5] == " 0.2500 "
     assert "2/3" in next(line for line in text.splitlines() if line.startswith("| sparse-seeing"))
-    lines = (tmp_path / "out/results.csv").read_text().splitlines()
-    assert lines[0] == "arm,block,metric,env_steps,value" and len(lines) == 1 + 2 * 3 * 3
+    assert "| structrl-seeing / sparse-seeing | 0 | 0.0750 / 0.0000 | > 2000 / > 2000 | censored |" in text
+    assert "| structrl-seeing | 2.00 | 2.00 | 2.00 | 2.00 |" in text
+
+    # another session: other folders, a run again, and one more block
+    again = tmp_path / "later"
+    write_run(again / "block_0/sparse-seeing", [0.0, 0.5, 0.5])
+    write_run(again / "block_3/sparse-seeing", [0.0, 0.0, 0.0])
+    assert report(again, "t", tmp_path / "out").count("| sparse-seeing | 4 (0, 1, 2, 3) |") == 1
+    results = load(tmp_path / "out/results.csv")
+    assert len(results) == 7 and results["sparse-seeing", 0]["success"] == [(0, 0), (1000, 0.5), (2000, 0.5)]
+    assert results["structrl-seeing", 2]["success"][-1] == (2000, pytest.approx(0.52))
+
+
+def test_a_table_that_is_not_the_studys_is_refused(tmp_path):
+    (tmp_path / "results.csv").write_text("arm,value\nsparse-seeing,1\n")
+    with pytest.raises(ValueError, match="columns"):
+        load(tmp_path / "results.csv")
 
 
 def test_arms():

@@ -8,23 +8,20 @@ Every step is a `structrl` command of its own in a folder under --runs; a run th
 """
 
 import argparse
-import csv
 import dataclasses
 import json
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.study.arms import ARMS, COMPARISONS, MAIN, TOY, Scale, arm_config, env_config, sft_config
-from benchmarks.study.statistics import Curve, area, sign_flip, steps_to, t_interval
+from benchmarks.study.arms import ARMS, MAIN, TOY, Scale, arm_config, env_config, sft_config
+from benchmarks.study.results import load, runs_of, save
+from benchmarks.study.summary import summarise
 
 DISCARDED = 1000  # number of the block on which shift and hyper-parameters are chosen
-LEVEL = 0.2
 
 
 def structrl(*arguments: str) -> None:
@@ -85,67 +82,15 @@ def choose_shift(task: str, scale: Scale, shifts: list[float], episodes: int, ru
         )  # fmt: skip
 
 
-def curves(runs: Path, task: str) -> dict[tuple[str, int], dict[str, Curve]]:
-    """(arm, block) -> metric of the evaluations -> points, of everything under `runs` that was evaluated."""
-    found = {}
-    prefix = f"evaluate/task/{task}/"
-    for events in sorted(runs.glob("block_*/*/tensorboard")):
-        arm, block = events.parent.name, int(events.parent.parent.name.removeprefix("block_"))
-        if arm not in ARMS or block == DISCARDED:
-            continue
-        log = EventAccumulator(str(events))
-        log.Reload()
-        tags = [t for t in log.Tags()["scalars"] if t.startswith(prefix)]
-        found[arm, block] = {t.removeprefix(prefix): [(e.step, e.value) for e in log.Scalars(t)] for t in tags}
-    return found
-
-
 def report(runs: Path, task: str, out: Path) -> str:
-    """Write results.csv and summary.md; the latter's text."""
-    found = curves(runs, task)
-    if not found:
+    """Add what is finished under `runs` to results.csv, in place of older runs of the same blocks; write summary.md."""
+    finished, unfinished = runs_of(runs, task)
+    results = load(out / "results.csv") | {key: run for key, run in finished.items() if key[1] != DISCARDED}
+    if not results:
         return f"nothing is finished under {runs}\n"
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / "results.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["arm", "block", "metric", "env_steps", "value"])
-        for (arm, block), metrics in found.items():
-            writer.writerows([arm, block, m, int(x), f"{y:.6g}"] for m, points in metrics.items() for x, y in points)
-    success = {key: metrics["success"] for key, metrics in found.items()}
-    until = min(curve[-1][0] for curve in success.values())
-    areas = {key: area(curve, until) for key, curve in success.items()}
-    arms = [arm for arm in ARMS if any(a == arm for a, _ in success)]
-    lines = [
-        f"Area: mean success up to {until:.0f} environment steps, the shortest run's end.\n",
-        f"| arm | blocks | area | final success | steps to {100 * LEVEL:.0f} % (median; reached by) |",
-        "|---|---|---|---|---|",
-    ]
-    for arm in arms:
-        mine = [key for key in success if key[0] == arm]
-        reached = [s for key in mine if (s := steps_to(success[key], LEVEL)) is not None]
-        # a median over all blocks, with those that never got there at infinity
-        middle = statistics.median(reached + [float("inf")] * (len(mine) - len(reached)))
-        final = statistics.mean(success[key][-1][1] for key in mine)
-        lines.append(
-            f"| {arm} | {len(mine)} | {statistics.mean(areas[key] for key in mine):.4f} | {final:.3f} | "
-            f"{'never' if middle == float('inf') else f'{middle:.0f}'}; {len(reached)}/{len(mine)} |"
-        )
-    lines += [
-        "",
-        "| comparison of areas | blocks | difference | 95 % t-interval | sign-flip p |",
-        "|---|---|---|---|---|",
-    ]
-    for a, b in COMPARISONS:
-        blocks = [block for arm, block in success if arm == a and (b, block) in success]
-        if len(blocks) < 2:
-            continue
-        differences = [areas[a, block] - areas[b, block] for block in blocks]
-        low, high = t_interval(differences)
-        lines.append(
-            f"| {a} - {b} | {len(blocks)} | {statistics.mean(differences):+.4f} | [{low:+.4f}, {high:+.4f}] | "
-            f"{sign_flip(differences):.4f} |"
-        )
-    text = "\n".join(lines) + "\n"
+    save(out / "results.csv", results)
+    text = summarise(results, unfinished)
     (out / "summary.md").write_text(text)
     return text
 
