@@ -34,8 +34,8 @@ def summarise(results: Results, unfinished: list[str]) -> str:
         return statistics.mean(of[arm, block] for block in arms[arm])
 
     lines = [
-        f"Written by `python -m benchmarks.study TASK --report`. Area: mean success up to {until:.0f} environment steps, "
-        "the shortest run's end. Success: of 256 episodes of the deterministic policy at every evaluation; best: the "
+        f"Written by `python -m benchmarks.study TASK --report`. Area: mean success up to {until:.0f} environment "
+        "steps, the shortest run's end. Success: of 256 episodes of the deterministic policy at every evaluation; best: the "
         "largest of a run's evaluations, so biased upwards, for every arm alike.",
         "",
     ]
@@ -46,8 +46,8 @@ def summarise(results: Results, unfinished: list[str]) -> str:
         reached = [s for b in blocks if (s := steps_to(success[arm, b], LEVEL)) is not None]
         middle = statistics.median(reached + [math.inf] * (len(blocks) - len(reached)))
         rows.append(
-            f"{arm} | {len(blocks)} ({', '.join(map(str, blocks))}) | {mean(areas, arm):.4f} | {mean(final, arm):.3f} | "
-            f"{mean(best, arm):.3f} | {'never' if middle == math.inf else f'{middle:.0f}'}; {len(reached)}/{len(blocks)}"
+            f"{arm} | {len(blocks)} ({', '.join(map(str, blocks))}) | {mean(areas, arm):.4f} | {mean(final, arm):.3f}"
+            f" | {mean(best, arm):.3f} | {'never' if middle == math.inf else round(middle)}; {len(reached)}/{len(blocks)}"
         )
     head = f"arm | blocks | area | final success | best | steps to {100 * LEVEL:.0f} % (median; reached by)"
     lines += ["## Arms", "", *_table(head, rows)]
@@ -67,7 +67,8 @@ def summarise(results: Results, unfinished: list[str]) -> str:
         for block in blocks:
             steps = [steps_to(success[arm, block], LEVEL) for arm in (a, b)]
             told = [
-                f"{s:.0f}" if s is not None else f"> {success[arm, block][-1][0]:.0f}" for s, arm in zip(steps, (a, b))
+                f"{s:.0f}" if s is not None else f"> {success[arm, block][-1][0]:.0f}"
+                for s, arm in zip(steps, (a, b), strict=True)
             ]
             ratio = f"{steps[1] / steps[0]:.2f}" if all(steps) else "censored"
             pairs.append(
