@@ -35,8 +35,8 @@ def summarise(results: Results, unfinished: list[str]) -> str:
 
     lines = [
         f"Written by `python -m benchmarks.study TASK --report`. Area: mean success up to {until:.0f} environment "
-        "steps, the shortest run's end. Success: of 256 episodes of the deterministic policy at every evaluation; best: the "
-        "largest of a run's evaluations, so biased upwards, for every arm alike.",
+        "steps, the shortest run's end. Success: of 256 episodes of the deterministic policy at every evaluation; best: "
+        "the largest of a run's evaluations, so biased upwards, for every arm alike.",
         "",
     ]
     if unfinished:
@@ -46,8 +46,10 @@ def summarise(results: Results, unfinished: list[str]) -> str:
         reached = [s for b in blocks if (s := steps_to(success[arm, b], LEVEL)) is not None]
         middle = statistics.median(reached + [math.inf] * (len(blocks) - len(reached)))
         rows.append(
-            f"{arm} | {len(blocks)} ({', '.join(map(str, blocks))}) | {mean(areas, arm):.4f} | {mean(final, arm):.3f}"
-            f" | {mean(best, arm):.3f} | {'never' if middle == math.inf else round(middle)}; {len(reached)}/{len(blocks)}"
+            f"{arm} | {len(blocks)} ({', '.join(map(str, blocks))})"
+            f" | {mean(areas, arm):.4f} | {mean(final, arm):.3f}"
+            f" | {mean(best, arm):.3f} | {'never' if middle == math.inf else round(middle)}; "
+            f"{len(reached)}/{len(blocks)}"
         )
     head = f"arm | blocks | area | final success | best | steps to {100 * LEVEL:.0f} % (median; reached by)"
     lines += ["## Arms", "", *_table(head, rows)]
