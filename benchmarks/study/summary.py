@@ -35,7 +35,7 @@ def summarise(results: Results, unfinished: list[str]) -> str:
 
     lines = [
         f"Written by `python -m benchmarks.study TASK --report`. Area: mean success up to {until:.0f} environment "
-        "steps, the shortest run's end. Success: of 256 episodes of the deterministic policy at every evaluation; best: "
+        "steps, the shortest run's end. Success: of 256 episodes of the deterministic policy at an evaluation; best: "
         "the largest of a run's evaluations, so biased upwards, for every arm alike.",
         "",
     ]
