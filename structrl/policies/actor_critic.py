@@ -81,13 +81,13 @@ class ActorCritic(nn.Module):
             self.noise_head = NoiseHead(vla.feature_width, vla.rows, vla.dims, *flow.learned_range)
 
     def forward(self, mode: str, *args: Any) -> Any:
-        """`act`, `act_ode` or `evaluate`, by name: distributed wrappers hook `forward` only.
+        """`act`, `act_ode`, `evaluate` or `value`, by name: distributed wrappers hook `forward` only.
 
         Raises:
             ValueError: for any other mode.
         """
-        if mode not in ("act", "act_ode", "evaluate"):
-            raise ValueError(f"mode is 'act', 'act_ode' or 'evaluate', not {mode!r}")
+        if mode not in ("act", "act_ode", "evaluate", "value"):
+            raise ValueError(f"mode is 'act', 'act_ode', 'evaluate' or 'value', not {mode!r}")
         return getattr(self, mode)(*args)
 
     def draw(self, counters: np.ndarray) -> tuple[Tensor, Tensor]:

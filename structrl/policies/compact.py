@@ -92,6 +92,10 @@ class CompactVLA(VLA):
             _mlp(observed_width + CRITIC_TASK_WIDTH + reward_width, width, width), nn.SiLU(), head
         )
 
+    def shards(self) -> list[nn.Module]:
+        """The residual blocks of the expert."""
+        return list(self.blocks)
+
     def encode(self, observation: TensorDictBase, task_B: Tensor) -> TensorDict:
         """Context: `encoded` [B, W] for the expert; `observed` [B, O] (detached) and `task` [B] for the critic."""
         parts = [observation[name].flatten(1).float() for name in self.observed]

@@ -129,6 +129,10 @@ class VLA(nn.Module, ABC):
         """What of the context a small head of the actor may read, [B, F]; wanted by `flow.sampler: learned`."""
         raise NotImplementedError(f"{type(self).__name__} offers no features")
 
+    def shards(self) -> list[nn.Module]:
+        """Large parts that FSDP2 is to gather one at a time (transformer layers); each is only ever called."""
+        return []
+
     def forward(self, mode: str, *args: Any) -> Any:
         """`encode`, `velocity`, `value` or `features`, by name.
 

@@ -26,6 +26,7 @@ from structrl.rl.components import RewardHook, reweigh
 from structrl.rl.metrics import Metrics, episode_metrics, layout
 from structrl.rl.options import UpdateOptions
 from structrl.rl.rollout import Episodes
+from structrl.rl.sharding import FSDP2, fill_state, is_sharded, shard
 from structrl.rl.update import Update
 from structrl.rl.warm_start import load_actor
 from structrl.seeding import Stream, normal, torch_seed
@@ -57,6 +58,7 @@ class OnPolicy(pl.LightningModule):
 
     iterations_are_epochs = True  # the progress bar counts them
     has_critic = True
+    shardable = True
     blind_to_time = False
     group_size = 1
     reserved_trainer_keys: ClassVar[dict[str, str]] = {
@@ -131,7 +133,9 @@ class OnPolicy(pl.LightningModule):
         if self.options.kl_weight:
             reference = copy.deepcopy(self.policy).requires_grad_(False)
             reference.critic = False
-            self.__dict__["reference"] = reference
+            self.__dict__["reference"] = reference  # whole on every rank
+        if isinstance(self.trainer.strategy, FSDP2):
+            shard(self.policy, self.trainer.strategy)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Options of the optimiser's groups, by role: the actor's, then the critic's."""
@@ -144,7 +148,10 @@ class OnPolicy(pl.LightningModule):
         named = [(name, p) for name, p in self.policy.named_parameters() if p.requires_grad]
         members = [[p for name, p in named if ("critic" in name) == critic] for critic in (False, True)]
         options = self.parameter_groups()
-        return torch.optim.AdamW([{"params": p, **o} for p, o in zip(members, options, strict=False)])
+        optimizer = torch.optim.AdamW([{"params": p, **o} for p, o in zip(members, options, strict=False)])
+        if is_sharded(self.policy):
+            fill_state(optimizer)
+        return optimizer
 
     def _apply_optimizer_options(self) -> None:
         """The config's options count, also where a checkpoint brought back those of before."""
@@ -290,4 +297,4 @@ class OnPolicy(pl.LightningModule):
         return chunks[rows].select(keys.OBSERVATION, keys.TASK).to(self.device), noise.to(self.device)
 
     def _ode(self, probe: tuple[TensorDict, Tensor]) -> Tensor:
-        return self.policy.act_ode(*probe)[keys.ACTION]
+        return self.policy("act_ode", *probe)[keys.ACTION]

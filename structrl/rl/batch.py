@@ -3,6 +3,8 @@
 Shapes: n chunks and P episodes of this rank, L chunks of the longest episode.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from tensordict import TensorDict
@@ -54,7 +56,9 @@ def add_advantages(episodes: Episodes, options: PPOOptions, final_value_P: Tenso
     chunks[ADVANTAGE], chunks[VALUE_TARGET] = advantage[row, column], target[row, column]
 
 
-def add_weights(episodes: Episodes, options: UpdateOptions, horizon_T: Tensor, chunk: int) -> None:
+def add_weights(
+    episodes: Episodes, options: UpdateOptions, horizon_T: Tensor, chunk: int, sum_ranks: Callable[[Tensor], Tensor]
+) -> None:
     """Write WEIGHT into the chunks: 1, or weights of mean about 1 that make long episodes count as much as short ones.
 
     Args:
@@ -62,6 +66,7 @@ def add_weights(episodes: Episodes, options: UpdateOptions, horizon_T: Tensor, c
         options: `average`.
         horizon_T: int64 [tasks].
         chunk: H, environment steps per chunk.
+        sum_ranks: sums a tensor over the ranks, so that an episode weighs the same on whichever it was run.
     """
     row = episodes.chunks[EPISODE]
     if options.average == "chunks":
@@ -69,7 +74,8 @@ def add_weights(episodes: Episodes, options: UpdateOptions, horizon_T: Tensor, c
         return
     horizon_P = horizon_T[episodes.table[keys.TASK]]
     weight = episode_weights(episodes.table["length"].float(), horizon_P.float(), chunk)[row]
-    episodes.chunks[WEIGHT] = weight * (len(row) / max(len(row.unique()), 1))
+    chunks, count = sum_ranks(torch.tensor([len(row), len(row.unique())], dtype=torch.float64)).tolist()
+    episodes.chunks[WEIGHT] = weight * (chunks / max(count, 1))
 
 
 def minibatches(numbers_n: Tensor, total: int, count: int, seed: int, iteration: int, epoch: int) -> list[Tensor]:

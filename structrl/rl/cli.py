@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
-from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from structrl.rl.checkpoints import AtomicCheckpointIO, LogsFirst
@@ -36,6 +36,7 @@ from structrl.rl.run_folder import (
     read_checkpoint,
     write_code_state,
 )
+from structrl.rl.sharding import check_strategy
 
 DESCRIPTION = """Every key of the config can be overridden on the command line.
 
@@ -126,8 +127,8 @@ class _StructrlCLI(LightningCLI):
         if SLURMEnvironment.detect() and not config.plugins:  # its requeueing saves in the middle of an iteration
             kwargs["plugins"] = [SLURMEnvironment(auto_requeue=False)]
         trainer = super().instantiate_trainer(callbacks=callbacks, logger=logger, **kwargs)
-        if not isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy):  # they write in their own way
-            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        check_strategy(trainer.strategy, self.model)
+        trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         return trainer
 
     def _check_reserved(self, config: Any) -> None:
@@ -194,13 +195,15 @@ def _fit(argv: list[str], signals: Preemption) -> None:
                 print(f"structrl fit: {queued}", file=sys.stderr)
 
     signals.goodbye = goodbye
+    failure: Exception | None = None
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
     except Preempted:
         pass
-    except Exception:
+    except Exception as error:
         if signals.received is not None:
             return  # another rank has left, and an operation that waited for it failed
+        failure = error
         if fresh and not (cli.folder / CONFIG).exists() and cli.trainer.is_global_zero:  # it did not get to start
             shutil.rmtree(cli.folder, ignore_errors=True)  # the loggers' files
         raise
@@ -208,7 +211,7 @@ def _fit(argv: list[str], signals: Preemption) -> None:
         print(f"structrl fit: interrupted; continue with: structrl fit --resume {cli.folder}", file=sys.stderr)
         raise
     finally:
-        signals.leave()
+        signals.leave(failure)
 
 
 def _validate(argv: list[str], signals: Preemption) -> None:
@@ -241,7 +244,7 @@ def _parse(argv: list[str], signals: Preemption, resume: bool = False) -> _Struc
         cli = _StructrlCLI(spell_nulls(argv), signals, resume)
     except UsageError:
         raise
-    except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError) as error:
+    except (ArgumentError, ValueError, TypeError, FileNotFoundError, ImportError, MisconfigurationException) as error:
         if os.environ.get("STRUCTRL_TRACEBACK"):
             raise
         raise UsageError(explain(error, argv)) from error

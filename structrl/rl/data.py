@@ -12,7 +12,9 @@ from structrl.envs import EnvConfig, Halves, make_halves
 from structrl.plan import StackedPlans, stack_plans
 from structrl.rl.actors import deterministic, sampling
 from structrl.rl.groups import GroupStarts
-from structrl.rl.rollout import Episodes, Progress, run_episodes
+from structrl.rl.lockstep import in_lockstep
+from structrl.rl.rollout import Act, Episodes, Progress, run_episodes
+from structrl.rl.sharding import is_sharded
 from structrl.seeding import Stream
 from structrl.sims.base import Start
 
@@ -117,17 +119,25 @@ class RolloutData(pl.LightningDataModule):
     def _run_round(self, module: Any, iteration: int, round_: int) -> Episodes:
         starts = self.starts(Stream.START, iteration, round_)
         act = sampling(module.policy, starts, self.numbers(Stream.START, round_), blind_to_time=module.blind_to_time)
-        if module.group_size > 1:
-            act = GroupStarts(act, self.environment, starts)
-        return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+
+        def run(act: Act) -> Episodes:
+            if module.group_size > 1:
+                act = GroupStarts(act, self.environment, starts)
+            return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
+
+        return in_lockstep(run, act, module.sum) if is_sharded(module.policy) else run(act)
 
     def evaluate(self) -> Episodes:
         """The evaluation episodes."""
         module = cast(Any, self.trainer).lightning_module
         starts = self.starts(Stream.EVALUATE, 0)
         act = deterministic(module.policy, starts)
-        with self._profile("evaluate"):
+
+        def run(act: Act) -> Episodes:
             return run_episodes(self.environment, act, starts, progress=self._progress("evaluate", len(starts)))
+
+        with self._profile("evaluate"):
+            return in_lockstep(run, act, module.sum) if is_sharded(module.policy) else run(act)
 
     def train_dataloader(self) -> DataLoader:
         """One batch: the episodes of iteration `trainer.current_epoch`."""

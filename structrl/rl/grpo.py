@@ -12,7 +12,7 @@ from structrl.policies.compact import CompactVLA
 from structrl.policies.flow import FlowOptions
 from structrl.policies.protocol import VLA, VLASpec
 from structrl.rl.base import OnPolicy
-from structrl.rl.batch import ADVANTAGE, add_weights, select_inputs
+from structrl.rl.batch import ADVANTAGE, WEIGHT, add_weights, select_inputs
 from structrl.rl.components import RewardHook, returns, reweigh
 from structrl.rl.groups import Groups, chain_rounds, group_statistics
 from structrl.rl.metrics import Metrics
@@ -78,9 +78,10 @@ class GRPO(OnPolicy):
         takes_part = self._first_wanted(groups)[groups.row]
         row = episodes.chunks[EPISODE]
         episodes.chunks[ADVANTAGE] = groups.advantage[row]
-        chunks = episodes.chunks[takes_part[row]]
-        used = dataclasses.replace(episodes, chunks=chunks)
-        add_weights(used, self.options, self._data.plans.horizon, self._data.environment.chunk)
+        used = dataclasses.replace(episodes, chunks=episodes.chunks[takes_part[row]])
+        add_weights(used, self.options, self._data.plans.horizon, self._data.environment.chunk, self.sum)
+        # a rank none of whose groups takes part still needs a row to take part in other ranks' minibatches with
+        chunks = used.chunks if len(used.chunks) else episodes.chunks[:1].set(WEIGHT, torch.zeros(1))
         counts = torch.where(takes_part, episodes.table["chunks"], 0)
         sums = {name: float(self.sum(x.sum().double())) for name, x in groups.counted().items()}
         metrics = {f"grpo/{name}": x for name, x in sums.items()}

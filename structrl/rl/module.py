@@ -74,7 +74,7 @@ class PPO(OnPolicy):
     def prepare(self, episodes: Episodes) -> tuple[TensorDict, Tensor, Metrics]:
         """Advantages and value targets of every chunk."""
         add_advantages(episodes, self.options, self._final_value(episodes) if self.blind_to_time else None)
-        add_weights(episodes, self.options, self._data.plans.horizon, self._data.environment.chunk)
+        add_weights(episodes, self.options, self._data.plans.horizon, self._data.environment.chunk, self.sum)
         chunks = select_inputs(episodes.chunks)
         explained = explained_variance(chunks[keys.VALUE].squeeze(-1), chunks[VALUE_TARGET], self.sum)
         if self.options.normalise_advantages:
@@ -88,4 +88,4 @@ class PPO(OnPolicy):
     def _final_value(self, episodes: Episodes) -> Tensor:
         """Value of the observation after each episode, [P]."""
         td = cast(TensorDict, hide_time(episodes.final)).to(self.device)
-        return self.policy.value(td).squeeze(-1).cpu()
+        return self.policy("value", td).squeeze(-1).cpu()

@@ -1,5 +1,7 @@
 """SIGTERM and SIGUSR1: every rank leaves the iteration within seconds, and the job is put back into Slurm's queue.
 
+Also: a rank that fails ends the others, which would wait for it.
+
 The iteration is abandoned, not saved: checkpoints are of whole iterations, and a run that resumes from one equals a run
 that was never stopped. So a rank may be left anywhere, even inside an operation that waits for the others.
 """
@@ -20,7 +22,7 @@ from lightning.pytorch.callbacks import Callback
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 POLL = 0.2  # seconds between a rank's looks at whether another one was told to stop
 GRACE = 2.0  # seconds for a rank to leave by itself; then it waits for ranks that have left already
-_TOLD, _LEFT = "structrl/told", "structrl/left"  # keys of the ranks' common store
+_TOLD, _LEFT, _FAILED = "structrl/told", "structrl/left", "structrl/failed"  # keys of the ranks' common store
 
 
 class Preempted(BaseException):
@@ -81,11 +83,13 @@ class Preemption(Callback):
         """Raise if that was lost."""
         self._raise()
 
-    def leave(self) -> None:
-        """After training. After a signal: say goodbye, and tell the other ranks."""
+    def leave(self, error: BaseException | None = None) -> None:
+        """After training. After a signal: say goodbye, and tell the other ranks; likewise of a failure."""
         if self.received is not None:
             self.goodbye()
         if self._watch is not None:
+            if error is not None and self.received is None:
+                self._watch.fail(error)
             self._watch.leave()
 
 
@@ -105,6 +109,8 @@ class _Watch(threading.Thread):
                 if self.store.check([_TOLD]):
                     self.preemption.received = signal.Signals[self.store.get(_TOLD).decode()]
                     os.kill(os.getpid(), self.preemption.received)  # the main thread's handler raises
+                elif self.store.check([_FAILED]):
+                    return self._end_with_it()
             except RuntimeError:  # the first rank, which keeps the store, has ended; torch says so where it matters
                 return
             if self.over.wait(POLL):
@@ -116,6 +122,27 @@ class _Watch(threading.Thread):
             sys.stderr.flush()
             self._left()
             os._exit(0)
+
+    def _end_with_it(self) -> None:
+        """Another rank has failed: end, if what waits for it does not."""
+        what = self.store.get(_FAILED).decode()
+        if not self.over.wait(GRACE):
+            print(f"structrl: rank {self.rank} ends, because {what}", file=sys.stderr)
+            sys.stderr.flush()
+            self._left()
+            os._exit(1)
+
+    def fail(self, error: BaseException) -> None:
+        """Say that this rank ends by `error`; the first rank that does so is the cause, the others are its victims."""
+        what = f"rank {self.rank} failed: {type(error).__name__}: {error}"
+        try:
+            cause = self.store.compare_set(_FAILED, "", what).decode()
+        except RuntimeError:  # see `run`
+            return
+        if cause != what:
+            print(f"structrl: rank {self.rank} ends, because {cause}", file=sys.stderr)
+        self.over.set()
+        self._left()
 
     def _tell(self) -> None:
         received = self.preemption.received

@@ -19,6 +19,7 @@ from structrl.rl.metrics import Metrics
 from structrl.rl.nonfinite import first_not_finite
 from structrl.rl.options import PPOOptions
 from structrl.rl.rollout import NonFiniteError
+from structrl.rl.sharding import whole
 
 if TYPE_CHECKING:
     from structrl.rl.base import OnPolicy
@@ -102,7 +103,7 @@ class Update:
                 for parameter in group["params"]:
                     parameter.grad = None
                 continue
-            norm = torch.nn.utils.clip_grad_norm_(group["params"], options.max_grad_norm)
+            norm = whole(torch.nn.utils.clip_grad_norm_(group["params"], options.max_grad_norm))
             if not torch.isfinite(norm):
                 raise RuntimeError(
                     f"the gradient of the {('actor', 'critic')[i]} is not finite (norm {norm.item()}) in iteration "
@@ -118,7 +119,9 @@ class Update:
         size = self.module.options.micro_batch
         if size is None:
             return [rows]
-        most: Any = self.module.trainer.strategy.reduce(torch.tensor(float(len(rows))), reduce_op="max")
+        most: Any = self.module.trainer.strategy.reduce(
+            torch.tensor(float(len(rows)), device=self.module.device), reduce_op="max"
+        )
         return [rows[i * size : (i + 1) * size] for i in range(math.ceil(float(most) / size))]
 
     def _backward(self, chunks: TensorDict, rows: Tensor, scale: Tensor) -> dict[str, Tensor]:

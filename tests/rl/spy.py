@@ -12,13 +12,14 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from structrl import keys
+from structrl.rl.sharding import whole
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = ("time/", "charts/SPS")
 
 
 def digest(tensors) -> str:
-    return hashlib.sha256(b"".join(t.detach().cpu().numpy().tobytes() for t in tensors)).hexdigest()
+    return hashlib.sha256(b"".join(whole(t).detach().cpu().numpy().tobytes() for t in tensors)).hexdigest()
 
 
 class Spy(Callback):
@@ -40,6 +41,8 @@ class Spy(Callback):
             self.calls[args[0]] = self.calls.get(args[0], 0) + 1
 
         self.grads: list[str] = []
+        if os.environ.get("FAIL_ON_RANK") == str(trainer.global_rank):
+            trainer.datamodule.environment.base_env.runner.run = stuck
         trainer.optimizers[0].register_step_pre_hook(before)
         pl_module.policy.register_forward_pre_hook(called)
 
@@ -50,11 +53,15 @@ class Spy(Callback):
     def on_train_batch_end(self, trainer, pl_module, *rest):
         self.seen["grads"].append(self.grads)
         self.grads = []
-        self.seen["weights"].append({k: v.detach().clone() for k, v in pl_module.policy.state_dict().items()})
+        self.seen["weights"].append({k: whole(v).detach().clone() for k, v in pl_module.policy.state_dict().items()})
         self.seen["metrics"].append({k: v for k, v in pl_module.metrics.items() if not k.startswith(TIMES)})
         self.seen["calls"].append(dict(self.calls))
         self.calls.clear()
         torch.save(self.seen, self.file)
+
+
+def stuck(action):
+    raise ZeroDivisionError("the arm is stuck")
 
 
 def free_port() -> int:
@@ -71,9 +78,11 @@ def start(argv: list[str], **environment: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def start_nodes(argv: list[str], nodes: int = 2, **environment: str) -> list[subprocess.Popen]:
-    """One rank on each of `nodes` "nodes", which meet on the loopback."""
+def start_nodes(
+    argv: list[str], nodes: int = 2, strategy: str = "ddp", fail_on: int | None = None, **environment: str
+) -> list[subprocess.Popen]:
+    """One rank on each of `nodes` "nodes", which meet on the loopback; one may fail in its first training step."""
     port = str(free_port())
-    argv = [*argv, f"--trainer.num_nodes={nodes}", "--trainer.devices=1", "--trainer.strategy=ddp"]
+    argv = [*argv, f"--trainer.num_nodes={nodes}", "--trainer.devices=1", f"--trainer.strategy={strategy}"]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} | environment
-    return [start(argv, NODE_RANK=str(n), **place) for n in range(nodes)]
+    return [start(argv, NODE_RANK=str(n), FAIL_ON_RANK=str(fail_on), **place) for n in range(nodes)]

@@ -77,11 +77,11 @@ def test_advantages_of_each_episode_on_its_own(lengths, time_limit, gamma_per):
 
 def test_weights_make_episodes_equal():
     episodes = episodes_of([5, 2])  # 17 and 5 of 20 and 8 steps
-    add_weights(episodes, PPOOptions(average="episodes"), torch.tensor([20, 8]), chunk=4)
+    add_weights(episodes, PPOOptions(average="episodes"), torch.tensor([20, 8]), 4, lambda x: x)
     weight = episodes.chunks[WEIGHT]
     torch.testing.assert_close(weight[:5].sum() / 7 * 2, torch.tensor(20 / 17))
     torch.testing.assert_close(weight[5:].sum() / 7 * 2, torch.tensor(8 / 5))
-    add_weights(episodes, PPOOptions(), torch.tensor([20, 8]), chunk=4)
+    add_weights(episodes, PPOOptions(), torch.tensor([20, 8]), 4, lambda x: x)
     assert (episodes.chunks[WEIGHT] == 1).all()
 
 
