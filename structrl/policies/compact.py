@@ -26,7 +26,7 @@ class CompactVLA(VLA):
     The expert predicts the *clean chunk* x^ (on the same data this learns better than predicting v); the velocity is
     v = (x^ - x) / max(1 - t, 0.1). The critic is a tower of its own on the raw observations and the task row; of
     pictures it takes the actor's features, detached (a second tower of convolutions would cost as much as the first).
-    So the value loss sends no gradient into the actor, and the actor never sees `reward_state`.
+    So the value loss sends no gradient into the actor, unless it is asked to, and the actor never sees `reward_state`.
 
     Args:
         spec: the environment.
@@ -36,9 +36,14 @@ class CompactVLA(VLA):
         text: `bytes` trains a small byte-level encoder with the policy; `minilm` uses frozen all-MiniLM-L6-v2.
         critic_sees: `subtasks` adds `reward_state` to the critic's input (privileged, training only), which makes
             future credit predictable; `observation` does not.
+        critic_reads: of the observation: `own`, the raw one and the task row; `prefix`, the actor's context, what the
+            prefix of a large VLA is; `expert`, the action expert's last features at x = 0, t = 0 (a fixed point, so
+            that rollout and update see the same).
+        critic_detached: the value loss sends no gradient into what the critic reads of the actor.
 
     Raises:
-        ValueError: for an observation that this policy cannot read, or `subtasks` without a reward state.
+        ValueError: for an observation that this policy cannot read, `subtasks` without a reward state, or gradients
+            into an actor of which the critic reads nothing.
     """
 
     direction = "noise_to_data"
@@ -52,6 +57,8 @@ class CompactVLA(VLA):
         image_channels: int = 32,
         text: Literal["bytes", "minilm"] = "bytes",
         critic_sees: Literal["subtasks", "observation"] = "subtasks",
+        critic_reads: Literal["own", "prefix", "expert"] = "own",
+        critic_detached: bool = True,
     ):
         super().__init__(spec, rows=spec.chunk, dims=spec.action_dim)
         self.cameras = [name for name in spec.observation if name.startswith("images.")]
@@ -66,7 +73,12 @@ class CompactVLA(VLA):
             raise ValueError(f"critic_sees is 'subtasks' or 'observation', not {critic_sees!r}")
         if critic_sees == "subtasks" and spec.reward_state_dim == 0:
             raise ValueError("critic_sees='subtasks' needs an environment with a structured reward; use 'observation'")
+        if critic_reads not in ("own", "prefix", "expert"):
+            raise ValueError(f"critic_reads is 'own', 'prefix' or 'expert', not {critic_reads!r}")
+        if critic_reads == "own" and not critic_detached:
+            raise ValueError("critic_detached has no effect with critic_reads 'own'; use 'prefix' or 'expert'")
         self.critic_sees, self.feature_width = critic_sees, width
+        self.critic_reads, self.critic_detached = critic_reads, critic_detached
         self.observed = [name for name in ("state", "tokens") if name in spec.observation]
         self.images = nn.ModuleList(ImageEncoder(spec.observation[name], image_channels) for name in self.cameras)
         observed_width = sum(math.prod(spec.observation[name]) for name in self.observed)
@@ -85,12 +97,13 @@ class CompactVLA(VLA):
         self.chunk_out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, chunk_width))
 
         reward_width = spec.reward_state_dim if critic_sees == "subtasks" else 0
-        self.critic_task = nn.Embedding(len(spec.commands), CRITIC_TASK_WIDTH)
+        read_width = width
+        if critic_reads == "own":
+            self.critic_task = nn.Embedding(len(spec.commands), CRITIC_TASK_WIDTH)
+            read_width = observed_width + CRITIC_TASK_WIDTH
         head = nn.Linear(width, 1)
         nn.init.normal_(head.weight, std=0.02)  # first values near 0
-        self.critic = nn.Sequential(
-            _mlp(observed_width + CRITIC_TASK_WIDTH + reward_width, width, width), nn.SiLU(), head
-        )
+        self.critic = nn.Sequential(_mlp(read_width + reward_width, width, width), nn.SiLU(), head)
 
     def shards(self) -> list[nn.Module]:
         """The residual blocks of the expert."""
@@ -115,18 +128,27 @@ class CompactVLA(VLA):
 
     def velocity(self, context: TensorDict, x_BMD: Tensor, t_B: Tensor) -> Tensor:
         """Velocity [B, H, A] towards the data."""
+        clean_BMD = self.chunk_out(self._expert(context["encoded"], x_BMD, t_B)).view_as(x_BMD)
+        return (clean_BMD - x_BMD) / (1 - t_B).clamp(min=0.1)[:, None, None]
+
+    def _expert(self, encoded_BW: Tensor, x_BMD: Tensor, t_B: Tensor) -> Tensor:
+        """The expert's last features [B, W]."""
         angle = t_B[:, None] * self.frequencies
-        h_BW = (
-            context["encoded"] + self.chunk_in(x_BMD.flatten(1)) + self.time(torch.cat([angle.sin(), angle.cos()], -1))
-        )
+        h_BW = encoded_BW + self.chunk_in(x_BMD.flatten(1)) + self.time(torch.cat([angle.sin(), angle.cos()], -1))
         for block in self.blocks:
             h_BW = h_BW + block(h_BW)
-        clean_BMD = self.chunk_out(h_BW).view_as(x_BMD)
-        return (clean_BMD - x_BMD) / (1 - t_B).clamp(min=0.1)[:, None, None]
+        return h_BW
 
     def value(self, context: TensorDict, reward_state_BR: Tensor) -> Tensor:
         """Value [B, 1]; `reward_state` is not read when the critic sees observations only."""
-        parts = [context["observed"], self.critic_task(context["task"])]
+        if self.critic_reads == "own":
+            parts = [context["observed"], self.critic_task(context["task"])]
+        else:
+            read_BW = context["encoded"]
+            if self.critic_reads == "expert":
+                x_BMD = read_BW.new_zeros(len(read_BW), self.rows, self.dims)
+                read_BW = self._expert(read_BW, x_BMD, read_BW.new_zeros(len(read_BW)))
+            parts = [read_BW.detach() if self.critic_detached else read_BW]
         if self.critic_sees == "subtasks":
             parts.append(reward_state_BR)
         return self.critic(torch.cat(parts, -1))

@@ -123,7 +123,7 @@ class VLA(nn.Module, ABC):
 
     @abstractmethod
     def value(self, context: TensorDict, reward_state_BR: Tensor) -> Tensor:
-        """Value [B, 1]. Must send no gradient into what `encode` and `velocity` use."""
+        """Value [B, 1]. Sends no gradient into what `encode` and `velocity` use, unless the user asks for it."""
 
     def features(self, context: TensorDict) -> Tensor:
         """What of the context a small head of the actor may read, [B, F]; wanted by `flow.sampler: learned`."""

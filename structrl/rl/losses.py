@@ -64,6 +64,40 @@ def clipped_policy_loss(
     )
 
 
+def decoupled_policy_loss(
+    log_prob_B: Tensor,
+    old_log_prob_B: Tensor,
+    advantage_B: Tensor,
+    valid_B: Tensor,
+    version_B: Tensor,
+    current: int,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+) -> Tensor:
+    """The clipped surrogate for chunks that older policies have sampled, [B], 0 in invalid rows.
+
+    It clips around a proximal policy between the one that acted and the one that learns, nearer to the latter the
+    older the chunk is, and weighs by the ratio of proximal to acting policy. With age a = current - version,
+    log prox = old + max(a - 1, 0) / a (log_prob - old), without gradient. Nothing here samples with older policies:
+    it is what an asynchronous trainer would need (decoupled PPO, arXiv 2110.00641; the interpolation is RLinf's).
+
+    Args:
+        version_B: int64, updates that the acting policy had seen; below `current`.
+        current: of the policy that results from this update.
+
+    Raises:
+        ValueError: a chunk that is not older than `current`.
+    """
+    age_B = current - version_B
+    if (age_B < 1).any():
+        raise ValueError(f"chunks of policy version {int(version_B.max())} in the update that makes version {current}")
+    log_ratio_B = torch.where(valid_B, log_prob_B.detach() - old_log_prob_B, 0.0)
+    shift_B = (age_B - 1) / age_B * log_ratio_B
+    proximal_B = torch.where(valid_B, old_log_prob_B, 0.0) + shift_B
+    near = clipped_policy_loss(log_prob_B, proximal_B, advantage_B, valid_B, clip_low=clip_low, clip_high=clip_high)
+    return near.loss * shift_B.exp()
+
+
 def value_loss(
     value_B: Tensor,
     return_B: Tensor,

