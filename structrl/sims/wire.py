@@ -29,7 +29,11 @@ Answer = tuple[dict[str, Any], dict[str, np.ndarray]]  # what `receive` returns
 
 
 class ProtocolError(Exception):
-    """The other side is gone, or said something that the protocol does not know."""
+    """The other side said something that the protocol does not know."""
+
+
+class PeerGoneError(ProtocolError):
+    """The other side has closed the connection."""
 
 
 def plain_dtype(dtype: Any, name: str) -> str:
@@ -69,7 +73,7 @@ def receive(sock: socket.socket, deadline: float | None = None) -> tuple[dict[st
         deadline: of `time.monotonic()`; None waits for ever.
 
     Raises:
-        ProtocolError: the other side is gone, or what came is no message.
+        ProtocolError: what came is no message, or the other side is gone (`PeerGoneError`).
         TimeoutError: no whole message until the deadline.
     """
     text_size, array_size = _LENGTHS.unpack(_exactly(sock, _LENGTHS.size, deadline))
@@ -110,9 +114,9 @@ def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearra
         try:
             part = sock.recv(min(size - len(data), 1 << 20))
         except ConnectionError as error:
-            raise ProtocolError(f"it is gone ({error})") from None
+            raise PeerGoneError(f"it is gone ({error})") from None
         if not part:
-            raise ProtocolError("it is gone")
+            raise PeerGoneError("it is gone")
         data += part
     return data
 
@@ -125,6 +129,21 @@ def anonymous_file(name: str) -> int:
         return os.dup(file.fileno())
 
 
+def _allocate(fd: int, size: int) -> None:
+    try:
+        os.ftruncate(fd, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:
+            os.pwrite(fd, bytes(size), 0)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{size / 2**20:.0f} MB of shared memory for a worker's arrays cannot be had ({error.strerror}): give the "
+            "machine or container more memory, or use fewer environments or smaller pictures",
+        ) from None
+
+
 class SharedArrays(dict[str, np.ndarray]):
     """Arrays of a layout in the memory behind a file descriptor; both sides map the same. The descriptor is closed.
 
@@ -132,6 +151,9 @@ class SharedArrays(dict[str, np.ndarray]):
         fd: from `anonymous_file`.
         layout: the arrays.
         create: make the file as large as the layout asks for.
+
+    Raises:
+        OSError: there is no memory for it. (Taken now: a page that is missing later would kill whoever touches it.)
     """
 
     def __init__(self, fd: int, layout: Layout, create: bool = False):
@@ -142,7 +164,7 @@ class SharedArrays(dict[str, np.ndarray]):
             size += -(-np.dtype(dtype).itemsize * math.prod(shape) // _ALIGN) * _ALIGN
         try:
             if create:
-                os.ftruncate(fd, max(size, 1))
+                _allocate(fd, max(size, 1))
             memory = mmap.mmap(fd, max(size, 1))
         finally:
             if not create:
