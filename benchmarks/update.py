@@ -90,7 +90,7 @@ def measure(policy: ActorCritic, chunks: TensorDict, micro: int, device: str) ->
     trainer = SimpleNamespace(world_size=1, strategy=strategy, current_epoch=0)
     stand_in = Module(
         policy=policy, options=options, optimiser=optimiser, trainer=trainer, device=torch.device(device),
-        reference=None, has_critic=True,
+        reference=None, has_critic=True, _data=SimpleNamespace(plans=SimpleNamespace(task_names=("made up",))),
     )  # fmt: skip
     cpu = device == "cpu"
     clock = time.process_time if cpu else time.perf_counter

@@ -249,6 +249,8 @@ class OnPolicy(pl.LightningModule):
         """Write what the evaluation episodes say, under `evaluate/`."""
         table = self.gather(episodes)
         metrics = {f"evaluate/{k}": v for k, v in self._episode_metrics(table).items()}
+        metrics["evaluate/charts/episodes"] = float(len(table))  # what rates are shares of; lost ones are not there
+        metrics["evaluate/env/dropped"] = float(self.sum(torch.tensor(float(episodes.dropped))))
         self.write(metrics | {"time/evaluate": episodes.seconds["collect"]})
 
     # -- what the hooks use --------------------------------------------------------------------------------------------

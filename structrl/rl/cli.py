@@ -113,6 +113,8 @@ class _StructrlCLI(LightningCLI):
         if self.checkpoint is not None:
             # what a killed run wrote after its last checkpoint will be written again
             purge = {"purge_step": _points_written(read_checkpoint(Path(self.checkpoint))) + 1}
+        elif self.resume:
+            purge = {"purge_step": 0}  # killed in its first iteration: everything will be
         given = config.callbacks or []
         given = given if isinstance(given, list) else [given]
         callbacks: list[Callback] = [*given, self.signals, LogsFirst()]

@@ -9,6 +9,7 @@ _POSITIVE = (
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "value_weight", "weight_decay", "kl_weight", "entropy_weight", "critic_warmup", "std_floor", "min_return_std",
+    "max_skipped_steps",
 )  # fmt: skip
 _POSITIVE_OR_NULL = ("value_clip", "target_kl", "micro_batch")
 _SHARES = ("gamma", "gae_lambda", "success_low", "success_high")
@@ -64,6 +65,9 @@ class UpdateOptions:
     """Epsilon of AdamW."""
     weight_decay: float = 0.0
     """Of AdamW."""
+    max_skipped_steps: int = 0
+    """Optimiser steps of an iteration whose loss or gradient is not finite: so many are left out, warned of and counted
+    (`ppo/skipped_steps`) before one ends the run. 0: the first one does."""
     ratio_tolerance: float = 1e-3
     """Before the first step of an update the ratio must be 1; a larger error is warned of, and one above `clip_low`
     ends the run: sampling and learning then disagree about the policy. With `flow.precision: bf16`, whose

@@ -52,7 +52,7 @@ class Update:
         self.module, self.warming_up = module, warming_up
         self.totals: dict[str, Tensor] = {}
         self.step_kl: Tensor | float = 0.0  # [2, K], sums and counts
-        self.steps = 0
+        self.steps = self.skipped = 0
         self.first_ratio_error: float | None = None
         self.first_log_ratio_rms = math.nan
         self.worst = torch.zeros(())  # |ratio - 1| of this rank before the first step
@@ -65,8 +65,8 @@ class Update:
 
         Raises:
             RatioError: at the first step, if the ratio is far from 1.
-            NonFiniteError: a loss or ratio is not finite; names the quantity, its task and episode.
-            RuntimeError: if a gradient is not finite.
+            NonFiniteError: a loss, ratio or gradient is not finite, and no more steps may be left out; names the
+                quantity, its task and episode.
         """
         module, options = self.module, self.module.options
         # the mean is over all ranks' rows, and distributed strategies average gradients over ranks
@@ -84,7 +84,7 @@ class Update:
         sums = {name: module.sum(torch.stack([d[name] for d in done]).sum(0)) for name in done[0]}
         broken = [name for name, x in sums.items() if not torch.isfinite(x).all()]
         if broken:  # on every rank
-            raise NonFiniteError(
+            return self._skip(
                 f"{', '.join(broken)} not finite in iteration {module.trainer.current_epoch}, step {self.steps} of its "
                 f"update: {self.blame or 'no quantity of this rank is; see the other ranks'}"
             )
@@ -105,13 +105,26 @@ class Update:
                 continue
             norm = whole(torch.nn.utils.clip_grad_norm_(group["params"], options.max_grad_norm))
             if not torch.isfinite(norm):
-                raise RuntimeError(
+                return self._skip(
                     f"the gradient of the {('actor', 'critic')[i]} is not finite (norm {norm.item()}) in iteration "
                     f"{module.trainer.current_epoch}, step {self.steps} of its update"
                 )
             self.grad_norm[i] += float(norm)
         optimizer.step()
         self.steps += 1
+        return True
+
+    def _skip(self, why: str) -> bool:
+        """Leave out a step, on every rank alike.
+
+        Raises:
+            NonFiniteError: this was one too many.
+        """
+        if self.skipped >= self.module.options.max_skipped_steps:
+            raise NonFiniteError(why)
+        self.skipped += 1
+        self.blame, self.worst = None, torch.zeros(())
+        warnings.warn(f"this step is left out: {why}", stacklevel=2)
         return True
 
     def _parts(self, rows: Tensor) -> list[Tensor]:
@@ -219,6 +232,7 @@ class Update:
             | ratio
             | {
                 "ppo/steps": float(self.steps),
+                "ppo/skipped_steps": float(self.skipped),
                 "ppo/kl_stopped": float(self.stopped),
             }
         )

@@ -6,6 +6,7 @@ import torch
 from torch import tensor
 
 from structrl import keys
+from structrl.envs import EnvConfig, make_env
 from structrl.policies.actor_critic import ActorCritic
 from structrl.policies.flow import FlowOptions
 from structrl.policies.protocol import env_spec
@@ -225,3 +226,19 @@ def test_it_learns():
     success = [m["task/reach/success"] for m in history.metrics]
     assert success[0] < 0.3, success
     assert sum(success[-3:]) / 3 > 0.8, success
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("task", ["tabletop/pack_lunch", "tabletop/tidy_kitchen"])
+def test_groups_of_the_embedded_suite_share_their_states(task):
+    """64 episodes in 32 environments, 8 groups: one digest a group, and another one in every group."""
+    env = make_env(EnvConfig([task], num_envs=32, sim={"threads": 1}))
+    grouped = [Start(0, -1, (3, int(Stream.START), 0, e // 8)) for e in range(64)]
+    still = torch.zeros(32, 8, len(env.simulator.action.low))
+    proof = GroupStarts(lambda td, chunk, episode: td.set(keys.ACTION, still[: len(td)]), env, grouped)
+    run_episodes(env, proof, grouped)
+    env.close()
+    states = [{k: v for k, v in seen.items() if k != "start"} for seen in proof.seen.values()]  # the counters aside
+    digests, entries = {tuple(sorted(state.items())) for state in states}, len(states[0])
+    print(f"{task}: {proof.members} episodes, {len(proof.seen)} groups, {len(digests)} digests of {entries} entries")
+    assert proof.members == 64 and len(proof.seen) == len(digests) == 8

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -31,8 +32,10 @@ model:
     ppo: {critic_warmup: 1, learning_rate: 3.0e-4, epochs: 1}
 data:
   class_path: tests.rl.toy_data.ToyData
-  init_args: {num_envs: 8, episodes_per_iteration: 8, evaluate_episodes: 4}
+  init_args: {num_envs: 8, episodes_per_iteration: 8, evaluate_episodes: 4MORE}
 """
+PHASES = ("simulate", "infer", "update", "evaluate", "checkpoint")
+VARIANTS = {"one process": "", "two workers": ", workers: 2", "overlap": ", overlap: true"}
 
 
 class Killer:
@@ -55,19 +58,19 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self):
+        from structrl.envs import ChunkEnv
         from structrl.policies.actor_critic import ActorCritic
-        from tests.toy import ToySimulator
 
         names = {"act": "infer", "act_ode": "evaluate", "evaluate": "update"}
-        forward, step, save = ActorCritic.forward, ToySimulator.step, torch.save
+        forward, step, save = ActorCritic.forward, ChunkEnv._step, torch.save
 
         def counted_forward(policy, mode, *arguments):
             self.event(names[mode])
             return forward(policy, mode, *arguments)
 
-        def counted_step(simulator, *arguments):
+        def counted_step(env, td):
             self.event("simulate")
-            return step(simulator, *arguments)
+            return step(env, td)
 
         def counted_save(checkpoint, file, *arguments):
             if self.due("checkpoint"):
@@ -78,7 +81,7 @@ class Killer:
                 self.kill("checkpoint")
             return save(checkpoint, file, *arguments)
 
-        ActorCritic.forward, ToySimulator.step, torch.save = counted_forward, counted_step, counted_save
+        ActorCritic.forward, ChunkEnv._step, torch.save = counted_forward, counted_step, counted_save
 
 
 def run(config, kill, where, quota):
@@ -100,10 +103,10 @@ def run(config, kill, where, quota):
     os._exit(code)  # not the exit handlers of the process that this one was forked from
 
 
-def fit(folder, what=None, n=0, quota=0):
-    """Run until the end or the kill; the exit code. `quota`: bytes that a file may have."""
+def fit(folder, what=None, n=0, quota=0, more=""):
+    """Run until the end or the kill; the exit code. `quota`: bytes that a file may have; `more`: of the data."""
     folder.mkdir(exist_ok=True)
-    (folder / "c.yaml").write_text(CONFIG.replace("RUN", str(folder / "run")))
+    (folder / "c.yaml").write_text(CONFIG.replace("RUN", str(folder / "run")).replace("MORE", more))
     context = multiprocessing.get_context("forkserver")  # imports once, for all kills
     context.set_forkserver_preload(["structrl.rl.cli", "structrl.rl.module", "tests.rl.toy_data"])
     process = context.Process(target=run, args=(folder / "c.yaml", (what, n), folder / "events", quota))
@@ -215,6 +218,36 @@ def test_a_checkpoint_that_cannot_be_written_says_why(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
+
+
+def test_killed_in_the_first_iteration(whole, tmp_path):
+    """There is no checkpoint: it begins anew, and its curves have no point twice."""
+    folder = tmp_path / "killed"
+    assert fit(folder, "update", 3) == -signal.SIGKILL
+    assert newest_checkpoint(folder / "run") is None
+    assert fit(folder) == 0
+    same(whole[0], folder / "run")
+    assert len(EventAccumulator(str(folder / "run" / "tensorboard")).Reload().Scalars("evaluate/charts/success")) == 4
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_kill_in_every_phase(variant, tmp_path):
+    """At a random moment of each; what is resumed is bit for bit the run that nothing disturbed."""
+    more, draw = VARIANTS[variant], np.random.default_rng(7)
+    intact = tmp_path / "whole"
+    assert fit(intact, more=more) == 0
+    counts = yaml.safe_load((intact / "events").read_text())
+    for phase in PHASES:
+        n, folder = int(draw.integers(1, counts[phase] + 1)), tmp_path / phase
+        assert fit(folder, phase, n, more=more) == -signal.SIGKILL
+        newest = newest_checkpoint(folder / "run")
+        done = 0 if newest is None else torch.load(newest, weights_only=True)["epoch"] + 1
+        clock = time.monotonic()
+        assert fit(folder, more=more) == 0
+        took = time.monotonic() - clock
+        same(intact / "run", folder / "run")
+        print(f"| {variant} | {phase} | {n} of {counts[phase]} | {done} of {ITERATIONS} | {took:.1f} | equal |")
 
 
 @pytest.mark.heavy

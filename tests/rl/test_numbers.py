@@ -100,9 +100,34 @@ def test_gradients(who, bad):
             named[0].register_hook(lambda grad: torch.full_like(grad, bad))
 
     poison = Poison()
-    with pytest.raises(RuntimeError, match=f"gradient of the {who} is not finite .*iteration 0, step 0"):
+    with pytest.raises(NonFiniteError, match=f"gradient of the {who} is not finite .*iteration 0, step 0"):
         train(1, critic_warmup=0, hooks=[poison])
     assert poison.finite
+
+
+def test_so_many_steps_may_be_left_out():
+    """Of an update with 4 steps: one bad gradient is skipped, counted and said; a second ends the run."""
+
+    class Poison(Weights):
+        def __init__(self, bad):
+            self.left = bad
+
+        def on_train_start(self, trainer, pl_module):
+            super().on_train_start(trainer, pl_module)
+            first = next(p for n, p in pl_module.policy.named_parameters() if "critic" not in n)
+            first.register_hook(self.spoil)
+
+        def spoil(self, grad):
+            self.left -= 1
+            return torch.full_like(grad, torch.nan) if self.left >= 0 else grad
+
+    options = {"critic_warmup": 0, "epochs": 1, "minibatches": 4, "max_skipped_steps": 1}
+    with pytest.warns(UserWarning, match="this step is left out: the gradient of the actor is not finite"):
+        module, history = train(1, hooks=[Poison(1)], **options)
+    assert (history.metrics[0]["ppo/skipped_steps"], history.metrics[0]["ppo/steps"]) == (1, 3)
+    assert all(torch.isfinite(v).all() for v in module.policy.state_dict().values() if v.is_floating_point())
+    with pytest.raises(NonFiniteError, match="gradient of the actor"), pytest.warns(UserWarning, match="left out"):
+        train(1, hooks=[Poison(2)], **options)
 
 
 def test_losses(monkeypatch):

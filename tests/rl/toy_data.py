@@ -8,6 +8,7 @@ from structrl.policies.compact import CompactVLA
 from structrl.policies.protocol import VLASpec
 from structrl.rewards import RewardOptions, StructuredReward
 from structrl.rl.data import RolloutData
+from structrl.sims.pool import Pool
 from tests.toy import ToySimulator, toy_task
 
 CHUNK = 4
@@ -18,8 +19,10 @@ TASKS = (
 EASY = (toy_task(1, name="reach", horizon=24),)
 
 
-def toy_env(num_envs: int, tasks: tuple = TASKS) -> TransformedEnv:
-    simulator = ToySimulator(tasks, num_envs, dims=3)
+def toy_env(num_envs: int, tasks: tuple = TASKS, workers: int = 0) -> TransformedEnv:
+    simulator: ToySimulator | Pool = ToySimulator(tasks, num_envs, dims=3)
+    if workers:
+        simulator = Pool("toy", "tests.toy:ToySimulator", tasks, num_envs, CHUNK, {"dims": 3}, workers=workers)
     return TransformedEnv(ChunkEnv(simulator, CHUNK), StructuredReward(stack_plans(tasks), RewardOptions(), CHUNK))
 
 
@@ -38,16 +41,17 @@ class ToyData(RolloutData):
         seed: int | None = None,
         easy: bool = False,
         overlap: bool = False,
+        workers: int = 0,
     ):
         self.tasks = EASY if easy else TASKS
-        env = EnvConfig(tasks=["toy"], num_envs=num_envs, chunk=CHUNK, overlap=overlap)
+        env = EnvConfig(tasks=["toy"], num_envs=num_envs, chunk=CHUNK, overlap=overlap, workers=workers)
         super().__init__(env, episodes_per_iteration, evaluate_episodes, seed)
 
     def make_environment(self) -> TransformedEnv | Halves:
         E = self.env.num_envs
         if self.env.overlap:
             return toy_halves(E, self.tasks)
-        return toy_env(E, self.tasks)
+        return toy_env(E, self.tasks, self.env.workers)
 
 
 def small_policy(spec: VLASpec) -> CompactVLA:

@@ -26,6 +26,7 @@ from structrl.sims.chunks import ChunkRunner
 from structrl.sims.pool import Pool, PoolError
 from structrl.sims.registry import make_simulator
 from structrl.sims.runner import InvalidStartError
+from structrl.sims.wire import SharedArrays
 from structrl.task import load_task
 from tests.sims.faulty import FaultySimulator, PushExpert
 from tests.toy import toy_task
@@ -203,7 +204,7 @@ def test_a_worker_that_hangs_is_replaced(pool, undisturbed, phase, caplog):
 def test_a_hundred_faults(pool, undisturbed):
     """Every kind and phase, many times: nothing is lost but the episodes of the worker."""
     draw = np.random.default_rng(0)
-    total = 0
+    total, table = 0, {}
     for _ in range(50):
         faults = {}
         for e in draw.choice(12, 2, replace=False).tolist():  # three in a row may stop the run, as they should
@@ -216,6 +217,14 @@ def test_a_hundred_faults(pool, undisturbed):
         assert made.counts["dropped"] == len(lost) and 1 <= made.counts["restarts"] <= 2
         total += made.counts["restarts"]
         made.close()
+        for e, (phase, kind) in faults.items():
+            row = table.setdefault((kind, phase), [0, 0])
+            row[0] += 1
+            row[1] += int(e) in lost
+    print("| fault | phase | planted | cost their episode |")
+    for (kind, phase), (planted, struck) in sorted(table.items()):
+        print(f"| {kind} | {phase} | {planted} | {struck} |")
+    print(f"{total} workers replaced; every other episode bit for bit what it was")
     assert total >= 75  # an episode that is lost with another's worker does not get to its own fault
 
 
@@ -244,6 +253,19 @@ def test_too_many_faults_stop_the_run(pool):
         episodes(made)
     with pytest.raises(PoolError, match="are closed"):
         made.reset(np.arange(1), [start(0)])
+
+
+def test_no_memory_for_the_arrays_is_said_at_the_start(tmp_path):
+    """A file system with room for less than the layout: an error that says how much, not a SIGBUS later."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        with open(small / "arrays", "w+b") as file, pytest.raises(OSError, match=r"4 MB of shared memory .* fewer env"):
+            SharedArrays(file.fileno(), {"images": ("|u1", [4, 1024, 1024])}, create=True)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_all_episodes_dropped_is_an_error(pool):
