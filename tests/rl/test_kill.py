@@ -41,8 +41,8 @@ VARIANTS = {"one process": "", "two workers": ", workers: 2", "overlap": ", over
 class Killer:
     """Counts the events of a process, and kills it in front of the n-th of kind `what` (None: of any kind)."""
 
-    def __init__(self, what, n, where):
-        self.what, self.n, self.where, self.counts = what, n, where, {}
+    def __init__(self, what, n, by, where):
+        self.what, self.n, self.by, self.where, self.counts = what, n, by, where, {}
 
     def due(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -55,7 +55,7 @@ class Killer:
     def kill(self, what):
         with open(self.where, "a") as file:
             file.write(f"{what}\n")
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), self.by)
 
     def install(self):
         from structrl.envs import ChunkEnv
@@ -103,13 +103,13 @@ def run(config, kill, where, quota):
     os._exit(code)  # not the exit handlers of the process that this one was forked from
 
 
-def fit(folder, what=None, n=0, quota=0, more=""):
-    """Run until the end or the kill; the exit code. `quota`: bytes that a file may have; `more`: of the data."""
+def fit(folder, what=None, n=0, quota=0, more="", by=signal.SIGKILL):
+    """Run until the end or the kill; the exit code. `quota`: bytes that a file may have; `more`: of the data; `by`: the signal that kills."""
     folder.mkdir(exist_ok=True)
     (folder / "c.yaml").write_text(CONFIG.replace("RUN", str(folder / "run")).replace("MORE", more))
     context = multiprocessing.get_context("forkserver")  # imports once, for all kills
     context.set_forkserver_preload(["structrl.rl.cli", "structrl.rl.module", "tests.rl.toy_data"])
-    process = context.Process(target=run, args=(folder / "c.yaml", (what, n), folder / "events", quota))
+    process = context.Process(target=run, args=(folder / "c.yaml", (what, n, by), folder / "events", quota))
     process.start()
     process.join(300)
     return process.exitcode
@@ -218,6 +218,24 @@ def test_a_checkpoint_that_cannot_be_written_says_why(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_in_every_phase(phase, whole, tmp_path):
+    """It ends with exit code 0, and what is resumed is the run that nothing disturbed."""
+    intact, counts = whole
+    draw = np.random.default_rng(11)
+    for by in (signal.SIGTERM, signal.SIGUSR1):
+        n, folder = int(draw.integers(1, counts[phase] + 1)), tmp_path / by.name
+        assert fit(folder, phase, n, by=by) == 0
+        assert phase in (folder / "events").read_text().splitlines()
+        newest = newest_checkpoint(folder / "run")
+        done = 0 if newest is None else torch.load(newest, weights_only=True)["epoch"] + 1
+        assert done < ITERATIONS or phase in ("evaluate", "update")
+        assert fit(folder) == 0
+        same(intact, folder / "run")
+        print(f"| {by.name} | {phase} | {n} of {counts[phase]} | {done} of {ITERATIONS} | 0 | equal |")
 
 
 def test_killed_in_the_first_iteration(whole, tmp_path):
