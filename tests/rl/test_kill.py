@@ -104,7 +104,10 @@ def run(config, kill, where, quota):
 
 
 def fit(folder, what=None, n=0, quota=0, more="", by=signal.SIGKILL):
-    """Run until the end or the kill; the exit code. `quota`: bytes that a file may have; `more`: of the data; `by`: the signal that kills."""
+    """Run until the end or the kill; the exit code.
+
+    `quota`: bytes that a file may have; `more`: of the data; `by`: the signal that kills.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "c.yaml").write_text(CONFIG.replace("RUN", str(folder / "run")).replace("MORE", more))
     context = multiprocessing.get_context("forkserver")  # imports once, for all kills
