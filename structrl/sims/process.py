@@ -137,7 +137,7 @@ class WorkerProcess:
             self.request("memory", deadline, layout=layout)
             socket.send_fds(self._sock, [b"M"], [fd])
         except OSError as error:
-            raise self.fault(f"is gone ({error})", ended=True) from None
+            raise self.fault(f"is gone ({error}){self._end()}") from None
         finally:
             os.close(fd)
         self.answer(deadline)
@@ -154,7 +154,7 @@ class WorkerProcess:
         except TimeoutError:
             raise self.fault("does not read") from None
         except OSError as error:
-            raise self.fault(f"is gone ({error})", ended=True) from None
+            raise self.fault(f"is gone ({error}){self._end()}") from None
 
     def answer(self, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """The answer to the latest message, and its arrays.
@@ -178,21 +178,23 @@ class WorkerProcess:
         except TimeoutError:
             raise self.fault(f"gave no answer within {max(deadline - begin, 0):.3g} s") from None
         except PeerGoneError as error:
-            raise self.fault(str(error), ended=True) from None
+            raise self.fault(f"{error}{self._end()}") from None
         except (ProtocolError, OSError) as error:
             raise self.fault(str(error)) from None
 
-    def fault(self, reason: str, ended: bool = False, **what: str) -> WorkerFault:
-        """The description of a failure; `ended`: the process has closed its connection, so it says how it ended."""
-        if ended:
-            try:
-                code = self.process.wait(5)
-                reason += f"; killed by {signal.Signals(-code).name}" if code < 0 else f"; exit code {code}"
-            except subprocess.TimeoutExpired:
-                reason += "; the process still runs"
+    def fault(self, reason: str, **what: str) -> WorkerFault:
+        """The description of a failure."""
         versions = ", ".join(f"{name} {version}" for name, version in getattr(self, "versions", {}).items())
         place = f"process {self.process.pid}{', ' if versions else ''}{versions}"
         return WorkerFault(f"{self.name} ({place}): {reason}", **what)
+
+    def _end(self) -> str:
+        """How the process ended that has closed its connection."""
+        try:
+            code = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "; the process still runs"
+        return f"; killed by {signal.Signals(-code).name}" if code < 0 else f"; exit code {code}"
 
     def output(self) -> str:
         """The end of what it printed."""

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -197,7 +198,7 @@ def test_a_worker_that_hangs_is_replaced(pool, undisturbed, phase, caplog):
     lost = sorted({*range(12)} - {*out.kept.tolist()})
     assert 6 in lost and len(lost) <= 2
     assert_the_rest_is_undisturbed(out, undisturbed, lost)
-    assert "gave no answer within 6 s" in caplog.text
+    assert re.search(r"gave no answer within (6|5\.9\d*) s", caplog.text)
 
 
 @pytest.mark.heavy
