@@ -1,6 +1,6 @@
 """What overlap and a second rank are worth on this machine: python -m benchmarks.pipeline
 
-    python -m benchmarks.pipeline [--episodes 96] [--repeats 5] [--iterations 5]
+    python -m benchmarks.pipeline [--overlap-envs 256] [--rank-envs 96] [--repeats 3] [--iterations 5]
 
 Everything is measured in one run, alternately, as ratios of medians. 1: rollouts with `env.overlap` off and on, by a
 policy whose size is chosen so that acting costs about what simulating costs. 2: training with one rank and with two
@@ -159,13 +159,14 @@ def ranks_table(episodes: int, iterations: int, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=96, help="and environments, on each rank")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--overlap-envs", type=int, default=256, help="environments, and episodes, of a rollout")
+    parser.add_argument("--rank-envs", type=int, default=96, help="the same, of each rank")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    overlap_table(args.episodes, args.repeats)
-    ranks_table(args.episodes, args.iterations, max(1, args.repeats // 2))
+    overlap_table(args.overlap_envs, args.repeats)
+    ranks_table(args.rank_envs, args.iterations, args.repeats)
 
 
 if __name__ == "__main__":
