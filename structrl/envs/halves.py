@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 
 from structrl.sims.base import Ids
@@ -72,10 +71,6 @@ class Halves:
     def counts(self) -> dict[str, int]:
         """Sums over the parts, see `ChunkEnv.counts`."""
         return {name: sum(part.counts[name] for part in self.parts) for name in self.parts[0].counts}
-
-    def fake_tensordict(self) -> TensorDictBase:
-        """Zeros for all E environments."""
-        return torch.cat([part.fake_tensordict() for part in self.parts])
 
     @property
     def lost(self) -> np.ndarray:
