@@ -13,6 +13,8 @@ from benchmarks.study.statistics import Curve
 
 COLUMNS = ["arm", "block", "metric", "env_steps", "value"]
 TIMES = ("time/simulate", "time/observe", "time/infer", "time/update")
+TRAINING = ("losses/explained_variance", "policy/ode_shift", "losses/approx_kl")
+STRETCH = 10  # iterations that one point of these is the mean of
 OUT_OF_ORDER = "out_of_order"  # subtasks done before their turn, per episode
 Results = dict[tuple[str, int], dict[str, Curve]]  # (arm, block) -> metric -> points
 
@@ -49,7 +51,8 @@ def save(file: Path, results: Results) -> None:
 def runs_of(folder: Path, task: str) -> tuple[Results, list[str]]:
     """The finished runs of the study's blocks under `folder`, and the names of those that are not finished.
 
-    Of each: success, return and subtask rates of its evaluations, and seconds per iteration (one point, the mean).
+    Of each: success, return and subtask rates of its evaluations, what says whether training goes well (means over
+    stretches of iterations), and seconds per iteration (one point, the mean).
     """
     found, unfinished = {}, []
     for run in sorted(folder.glob("block_*/*/tensorboard")):
@@ -83,6 +86,11 @@ def _read(folder: Path, task: str) -> dict[str, Curve]:
         for tag, name in tags.items()
         if tag in there
     }
+    for tag in TRAINING:
+        if tag in there:
+            events = log.Scalars(tag)
+            stretches = [events[i : i + STRETCH] for i in range(0, len(events), STRETCH)]
+            curves[tag] = [(stretch[-1].step, statistics.mean(e.value for e in stretch)) for stretch in stretches]
     for tag in TIMES:
         if tag in there:
             events = log.Scalars(tag)

@@ -4,7 +4,7 @@ import math
 import statistics
 
 from benchmarks.study.arms import ARMS, COMPARISONS
-from benchmarks.study.results import OUT_OF_ORDER, TIMES, Results
+from benchmarks.study.results import OUT_OF_ORDER, STRETCH, TIMES, TRAINING, Results
 from benchmarks.study.statistics import area, sign_flip, steps_to, t_interval
 
 LEVEL = 0.2
@@ -91,6 +91,16 @@ def summarise(results: Results, unfinished: list[str]) -> str:
             rows.append(f"{arm} | " + " | ".join(f"{x:.2f}" for x in means) + f" | {early:.2f}")
         head = " | ".join(["arm", *(m.split("/")[1] for m in names), "out of order, per episode"])
         lines += ["## Subtasks at the end", "", "Share of episodes that completed each.", "", *_table(head, rows)]
+    rows = []
+    for arm, blocks in arms.items():
+        for tag in TRAINING:
+            curves = [results[arm, b][tag] for b in blocks if tag in results[arm, b]]
+            if curves:
+                means = [statistics.mean(y for _, y in points) for points in zip(*curves, strict=True)]
+                rows.append(f"{arm} | {tag} | {', '.join(f'{x:.4g}' for x in means)}")
+    if rows:
+        lines += ["## While training", "", f"Means over stretches of {STRETCH} iterations.", ""]
+        lines += _table("arm | metric | by stretch", rows)
     timed = [arm for arm in arms if all(t in results[arm, b] for b in arms[arm] for t in TIMES)]
     if timed:
         rows = [
