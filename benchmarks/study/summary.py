@@ -72,7 +72,7 @@ def summarise(results: Results, unfinished: list[str]) -> str:
                 f"{s:.0f}" if s is not None else f"> {success[arm, block][-1][0]:.0f}"
                 for s, arm in zip(steps, (a, b), strict=True)
             ]
-            ratio = f"{steps[1] / steps[0]:.2f}" if all(steps) else "censored"
+            ratio = "censored" if None in steps else f"{steps[1] / steps[0]:.2f}" if steps[0] else "from the start"
             pairs.append(
                 f"{a} / {b} | {block} | {areas[a, block]:.4f} / {areas[b, block]:.4f} | {' / '.join(told)} | {ratio}"
             )
