@@ -85,7 +85,7 @@ def evaluate(
     if video is not None:
         require_av()
         film_config(config, 1)  # complain before the episodes are run
-    # recording reads an undivided batch; overlap changes no episode
+    # recording reads an undivided batch; overlap changes episodes by no more than rounding
     env = make_halves(config) if save_episodes is None else make_env(config, record=True)
     try:
         policy = own.actor_critic(env_spec(env))
