@@ -37,7 +37,8 @@ class EnvConfig:
             and this one for simulators that have none.
         timeout: seconds that a worker may take for a start, a reset or a chunk before it is taken for dead.
         overlap: two halves of the environments take turns: one simulates while the policy acts in the other. No
-            episode changes but for the rounding of a policy that is asked about half as many rows at once. It pays where acting and simulating take place on different hardware and cost alike.
+            episode changes but for the rounding of a policy that is asked about half as many rows at once. It pays
+            where acting and simulating take place on different hardware and cost alike.
 
     Raises:
         ValueError: fewer than one environment, or than one step per chunk; more workers than environments; halves of
