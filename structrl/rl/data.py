@@ -119,25 +119,26 @@ class RolloutData(pl.LightningDataModule):
     def _run_round(self, module: Any, iteration: int, round_: int) -> Episodes:
         starts = self.starts(Stream.START, iteration, round_)
         act = sampling(module.policy, starts, self.numbers(Stream.START, round_), blind_to_time=module.blind_to_time)
-
-        def run(act: Act) -> Episodes:
-            if module.group_size > 1:
-                act = GroupStarts(act, self.environment, starts)
-            return run_episodes(self.environment, act, starts, progress=self._progress("collect", len(starts)))
-
-        return in_lockstep(run, act, module.sum) if is_sharded(module.policy) else run(act)
+        return self._run("collect", act, starts, grouped=module.group_size > 1)
 
     def evaluate(self) -> Episodes:
         """The evaluation episodes."""
         module = cast(Any, self.trainer).lightning_module
         starts = self.starts(Stream.EVALUATE, 0)
         act = deterministic(module.policy, starts)
+        with self._profile("evaluate"):
+            return self._run("evaluate", act, starts)
+
+    def _run(self, what: str, act: Act, starts: list[Start], grouped: bool = False) -> Episodes:
+        """Run the episodes; in step with the other ranks where calls of the policy communicate."""
+        module = cast(Any, self.trainer).lightning_module
 
         def run(act: Act) -> Episodes:
-            return run_episodes(self.environment, act, starts, progress=self._progress("evaluate", len(starts)))
+            if grouped:
+                act = GroupStarts(act, self.environment, starts)
+            return run_episodes(self.environment, act, starts, progress=self._progress(what, len(starts)))
 
-        with self._profile("evaluate"):
-            return in_lockstep(run, act, module.sum) if is_sharded(module.policy) else run(act)
+        return in_lockstep(run, act, module.sum) if is_sharded(module.policy) else run(act)
 
     def train_dataloader(self) -> DataLoader:
         """One batch: the episodes of iteration `trainer.current_epoch`."""
