@@ -1,5 +1,6 @@
 """Statistics of the study, and a report of hand-made runs."""
 
+import dataclasses
 import math
 import random
 
@@ -8,9 +9,10 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from benchmarks.study.__main__ import report
-from benchmarks.study.arms import ARMS, COMPARISONS, MAIN
+from benchmarks.study.arms import ARMS, COMPARISONS, MAIN, Scale
 from benchmarks.study.results import load
 from benchmarks.study.statistics import area, sign_flip, steps_to, t_interval
+from benchmarks.study.tuning import ITERATIONS, TRIALS, save_trials, trial_scale
 
 CURVE = [(0, 0.0), (100, 0.2), (300, 0.4)]
 
@@ -58,6 +60,7 @@ def write_run(folder, values, iterations=2, finished=True):
             log.add_scalar("evaluate/task/t/success", value, 1000 * i)
             log.add_scalar("evaluate/task/t/subtask/pick/rate", value, 1000 * i)
             log.add_scalar("evaluate/reward/audit/out_of_order", 0.5, 1000 * i)
+            log.add_scalar("charts/success", value, 1000 * i)
             for name in ("simulate", "observe", "infer", "update"):
                 log.add_scalar(f"time/{name}", 2.0, 1000 * i)
 
@@ -102,3 +105,20 @@ def test_arms():
         from structrl.rewards import RewardOptions
 
         RewardOptions(**arm.reward).resolved()
+
+
+def test_trials_change_what_they_say_and_are_reported(tmp_path):
+    assert trial_scale(Scale(), "chosen") == dataclasses.replace(Scale(), iterations=ITERATIONS)
+    for trial, changed in TRIALS.items():
+        used, chosen = (dataclasses.asdict(trial_scale(Scale(), name)) for name in (trial, "chosen"))
+        assert {key for key in used if used[key] != chosen[key]} == set(changed)
+        folder = tmp_path / "tuning" / trial / "block_1000"
+        write_run(folder / "structrl-seeing", [0.0, 0.1, 0.1])
+        write_run(folder / "sparse-seeing", [0.0, 0.0, 0.2], finished=trial != "noise_0.5")
+    rows = save_trials(tmp_path, "t", Scale(), tmp_path / "out/tuning.csv").splitlines()
+    assert len(rows) == 1 + 2 * len(TRIALS) - 1  # one is not finished
+    assert rows[1:3] == [
+        "sparse-seeing,6e-05,1.0,0.0500,0.2000,0.0667",
+        "structrl-seeing,6e-05,1.0,0.0750,0.1000,0.0667",
+    ]
+    assert rows[-1].startswith("structrl-seeing,6e-05,0.5,")

@@ -1,6 +1,7 @@
 """Runs the study of docs/study/protocol.md, or the part of it that is asked for; what is finished is not run again.
 
     python -m benchmarks.study TASK --shifts 0.014 0.018 0.022     # start success of the discarded block
+    python -m benchmarks.study TASK --tune --arms sparse-seeing structrl-seeing    # trials on the discarded block
     python -m benchmarks.study TASK --blocks 0 1 2 --arms main     # runs; interrupted, the same command continues
     python -m benchmarks.study TASK --report                       # results.csv and summary.md of what is finished
 
@@ -20,6 +21,7 @@ import yaml
 from benchmarks.study.arms import ARMS, MAIN, TOY, Scale, arm_config, env_config, sft_config
 from benchmarks.study.results import load, runs_of, save
 from benchmarks.study.summary import summarise
+from benchmarks.study.tuning import TRIALS, save_trials, trial_scale
 
 DISCARDED = 1000  # number of the block on which shift and hyper-parameters are chosen
 
@@ -82,6 +84,15 @@ def choose_shift(task: str, scale: Scale, shifts: list[float], episodes: int, ru
         )  # fmt: skip
 
 
+def tune(task: str, scale: Scale, arms: list[str], runs: Path) -> None:
+    """The trials of `arms`, from the discarded block's warm start."""
+    weights = warm_start(task, scale, DISCARDED, runs / f"block_{DISCARDED}")
+    for trial in TRIALS:
+        for name in arms:
+            folder = runs / "tuning" / trial / f"block_{DISCARDED}" / name
+            fit(arm_config(task, trial_scale(scale, trial), ARMS[name], DISCARDED, str(folder), str(weights)))
+
+
 def report(runs: Path, task: str, out: Path) -> str:
     """Add what is finished under `runs` to results.csv, in place of older runs of the same blocks; write summary.md."""
     finished, unfinished = runs_of(runs, task)
@@ -102,6 +113,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=["main"], help=f"main, or of: {', '.join(ARMS)}")
     parser.add_argument("--shifts", type=float, nargs="+", help="m: start success of the discarded block in each")
     parser.add_argument("--shift-episodes", type=int, default=2048)
+    parser.add_argument("--tune", action="store_true", help="the arms with each setting of benchmarks.study.tuning")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/study"))
     parser.add_argument("--out", type=Path, default=Path("docs/study"))
@@ -114,13 +126,18 @@ def main() -> None:
     scale = dataclasses.replace(TOY if args.toy else Scale(), **args.set)
     if args.shifts:
         choose_shift(args.task, scale, args.shifts, args.shift_episodes, args.runs)
+    if args.tune:
+        tune(args.task, scale, arms, args.runs)
     for block in args.blocks:  # block by block: what is finished early is a whole block
         for name in arms:
             run_arm(args.task, scale, block, name, args.runs)
     if args.report:
         from structrl.task import load_task
 
-        print(report(args.runs, load_task(args.task).name, args.out))
+        task = load_task(args.task).name
+        print(report(args.runs, task, args.out))
+        if (args.runs / "tuning").exists():
+            print(save_trials(args.runs, task, scale, args.out / "tuning.csv"))
 
 
 if __name__ == "__main__":

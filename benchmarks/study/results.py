@@ -13,7 +13,8 @@ from benchmarks.study.statistics import Curve
 
 COLUMNS = ["arm", "block", "metric", "env_steps", "value"]
 TIMES = ("time/simulate", "time/observe", "time/infer", "time/update")
-TRAINING = ("losses/explained_variance", "policy/ode_shift", "losses/approx_kl")
+TRAINED = "charts/success"  # of the training episodes, so of the noisy policy
+TRAINING = (TRAINED, "losses/explained_variance", "policy/ode_shift", "losses/approx_kl")
 STRETCH = 10  # iterations that one point of these is the mean of
 OUT_OF_ORDER = "out_of_order"  # subtasks done before their turn, per episode
 Results = dict[tuple[str, int], dict[str, Curve]]  # (arm, block) -> metric -> points
